@@ -2,7 +2,8 @@
 # make test    every test; those that need root say so when they are skipped
 # make lint    format, clippy, layers, licences, comments, links of the book
 # make bench   the scenarios of lab/ with a tuned build, each three times, and at the end one table of
-#              what was to be reached, also as docs/src/results.md; three hours (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
+#              what was to be reached, also as docs/src/results.md; seven hours, of which loss-table and fec take two
+#              (less: make bench BENCH="bond-300-80 failover" REPEAT=1)
 # make bench-linerate
 #              TCP and small packets over an unshaped link through Sennit, wireguard-go and the least that a
 #              tunnel must do, side by side, each five times; what Sennit costs idle, and with 60 edges on
@@ -38,7 +39,9 @@
 # Each installs the Debian or Ubuntu packages it needs when a command of theirs is missing.
 
 PREFIX ?= /usr/local
-BENCH ?= bond-300-80 twin-100 four-links profiles failover trouble redundant classes unshaped lan mixed far moving small-path hole nat neighbour long renewal
+BENCH ?= bond-300-80 twin-100 four-links late-link profiles failover trouble redundant classes class-links overflow unshaped lan \
+	mixed far moving small-path hole nat neighbour long renewal shared-link found-link varying-link isolation nineteen \
+	recipe-vlans recipe-marks recipe-host recipe-voip loss-table rtt fairness fec fec-cost voice
 LINERATE ?= linerate idle edges
 REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,$(if $(filter chaos,$(MAKECMDGOALS)),1,3))
 # What the results page says was measured.

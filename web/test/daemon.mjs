@@ -34,12 +34,20 @@ export async function sendFile(pathname, response, status) {
 }
 
 export class Daemon {
-  /** `status` makes the document for a number of seconds since the start. */
-  constructor(status, { token, role = "read", answers = {}, speaks = true, tells = true, refuses } = {}) {
+  /**
+   * `status` makes the document for a number of seconds since the start, and `kept` the series that
+   * the history has then of the last so many seconds, in steps of one kind.
+   */
+  constructor(status, { token, role = "read", answers = {}, speaks = true, tells = true, refuses, kept, journal = [] } = {}) {
     this.status = status;
+    this.kept = kept ?? (() => []);
+    /** Events, the oldest first. */
+    this.journal = [...journal];
+    /** The queries to history and journal, in their order. */
+    this.queries = [];
     this.token = token;
     this.role = role;
-    /** What is answered to other requests, like `GET /v1/speedtest`, made of what they bring. */
+    /** What is answered to requests, like `GET /v1/speedtest`, made of what they bring. */
     this.answers = answers;
     /** Whether its stream says anything. */
     this.speaks = speaks;
@@ -70,6 +78,12 @@ export class Daemon {
       this.seconds += 1;
       for (const stream of this.streams.keys()) this.#tell(stream);
     }
+  }
+
+  /** Something happens, and is told to all who listen. */
+  happen(event) {
+    this.journal.push(event);
+    for (const stream of this.streams.keys()) stream.write(`event: event\nid: ${event.id}\ndata: ${JSON.stringify(event)}\n\n`);
   }
 
   /** What is no whole event, told to all who listen. */
@@ -131,12 +145,35 @@ export class Daemon {
     } else if (this.answers[`${request.method} ${path}`]) {
       let body = "";
       for await (const part of request) body += part;
-      const { status = 200, document } = this.answers[`${request.method} ${path}`](body && JSON.parse(body));
+      const { status = 200, document } = await this.answers[`${request.method} ${path}`](body && JSON.parse(body));
       response.writeHead(status, { "content-type": "application/json" });
       response.end(JSON.stringify(document));
+    } else if (path === "/v1/history" || path === "/v1/events") {
+      const { search, searchParams } = new URL(request.url, "http://localhost");
+      this.queries.push(`${path.slice("/v1/".length)}${search}`);
+      response.writeHead(200, { "content-type": "application/json" });
+      response.end(JSON.stringify(path === "/v1/history" ? this.#past(searchParams) : this.#events(searchParams)));
     } else {
       problem(404, "there is no such resource");
     }
+  }
+
+  #past(asked) {
+    const step = asked.get("step") ?? "second";
+    const series = this.kept(this.seconds, step, Number(asked.get("since") ?? Infinity));
+    const wanted = asked.get("series") ?? "";
+    return {
+      schema: "sennit.history/1",
+      step_seconds: { second: 1, minute: 60, hour: 3600 }[step],
+      series: series.filter((it) => (wanted.endsWith("/") ? it.name.startsWith(wanted) : it.name === wanted)),
+    };
+  }
+
+  #events(asked) {
+    const number = (name, usual) => Number(asked.get(name) ?? usual);
+    const since = Date.parse(this.status(this.seconds).time) - 1000 * number("since", Infinity);
+    const wanted = this.journal.filter((it) => it.id > number("after", 0) && Date.parse(it.time) >= since);
+    return { schema: "sennit.events/1", events: wanted.slice(-number("limit", 5000)) };
   }
 }
 

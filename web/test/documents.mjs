@@ -260,6 +260,34 @@ export function edge(seconds, { hostile = "", lostAt = Infinity } = {}) {
   };
 }
 
+/**
+ * What the history has of these series at a moment, of the last `since` seconds: each step alike, the
+ * first series 10 Mb/s down and 1 up, the second twice as much.
+ */
+export function kept(names, seconds, step, since) {
+  const length = { second: 1, minute: 60, hour: 3600 }[step];
+  // It writes seconds down two by two.
+  const now = Math.floor(START / 1000 + seconds) - (step === "second" ? 2 : 0);
+  const first = Math.ceil((now - since) / length);
+  const whole = Math.floor(now / length) - (step === "second" ? 0 : 1);
+  const time = Array.from({ length: Math.max(0, whole - first + 1) }, (_, at) => length * (first + at));
+  return names.map((name, at) => ({
+    name,
+    time,
+    sent_bytes_per_second: time.map(() => MB * (at + 1)),
+    received_bytes_per_second: time.map(() => 10 * MB * (at + 1)),
+    rtt_seconds: time.map(() => (name.startsWith("link/") ? 0.04 * (at + 1) : null)),
+    loss_ratio: time.map(() => (name.startsWith("link/") ? 0.02 : null)),
+    up_ratio: time.map(() => 1),
+  }));
+}
+
+/** An event of the journal. */
+export function happened(seconds, event, text, more = {}) {
+  const id = START + Math.round(seconds * 1000);
+  return { id, time: new Date(id).toISOString(), text, event, ...more };
+}
+
 /** A site that has no tunnel, and left so many hours ago. */
 function absent(name, hours) {
   const last_seen = new Date(START - hours * 3.6e6).toISOString().replace(".000", "");

@@ -20,10 +20,19 @@ test("a link is paused and a site invited at daemons that run", { skip: why, tim
   await card.getByText("up", { exact: true }).first().waitFor();
   assert.match(await card.textContent(), /dsl.*up/s);
   assert.deepEqual(await violations(edge.page), []);
+  const events = edge.page.locator("section:has(#events)");
+  await events.getByText("class default has a tunnel").first().waitFor();
   await card.getByRole("button", { name: "Pause dsl" }).click();
   await card.getByText("paused by the operator").waitFor();
+  await events.getByText("an operator has paused link dsl").waitFor();
   await card.getByRole("button", { name: "Resume dsl" }).click();
   await card.getByRole("button", { name: "Pause dsl" }).waitFor();
+  const kept = async () => {
+    const { series } = await (await fetch("/v1/history?step=second&since=300&series=link/")).json();
+    return series.length > 0 && series.map((it) => it.name).join();
+  };
+  const names = await edge.page.waitForFunction(kept, undefined, { polling: 500 });
+  assert.equal(await names.jsonValue(), "link/dsl,link/lte");
   assert.deepEqual(edge.faults, []);
 
   const hub = await open(browser, pair.hub);

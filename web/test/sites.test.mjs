@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { violations } from "./browser.mjs";
-import { edge, hub } from "./documents.mjs";
+import { edge, happened, hub } from "./documents.mjs";
 import { look, overflow, picture, section } from "./pages.mjs";
 
 test("the addresses of sites are listed, also of those that are away", async (t) => {
@@ -63,19 +63,17 @@ test("sites that are away fit a phone", async (t) => {
   await picture(page, "hub-away-360");
 });
 
-test("a site that goes away left, and one that is back joined", async (t) => {
-  const leaving = (s) => {
-    const status = hub(s);
-    if (s >= 5 && s < 10) {
-      Object.assign(status.sites[1], { state: "down", classes: [], links: [], last_seen: "2026-11-26T14:00:00Z" });
-    }
-    return status;
-  };
-  const { page } = await look(t, leaving, { seconds: 12 });
-  const events = await section(page, "events").locator("li").allInnerTexts();
-  assert.equal(events.length, 2);
-  assert.match(events[0], /site-001 joined/);
-  assert.match(events[1], /site-001 left/);
+test("what becomes of a site is told by the journal", async (t) => {
+  const site = { site: "site-001", class: "default" };
+  const { page, daemon } = await look(t, hub, { seconds: 5 });
+  daemon.happen(happened(5, "tunnel_down", "class default of site site-001 has no tunnel: it is silent", site));
+  daemon.happen(happened(6, "tunnel_up", "class default of site site-001 has a tunnel", site));
+  const events = section(page, "events").locator("li");
+  await events.nth(1).waitFor();
+  const [back, left] = await events.allInnerTexts();
+  assert.match(back, /site-001 has a tunnel/);
+  assert.match(left, /site-001 has no tunnel: it is silent/);
+  assert.equal(await page.getByLabel("About").count(), 0);
 });
 
 test("with a ninth site the chart shows the sum, and no rows of what was before", async (t) => {

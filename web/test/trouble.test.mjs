@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { violations } from "./browser.mjs";
-import { edge } from "./documents.mjs";
+import { edge, happened } from "./documents.mjs";
 import { editable, look, picture, section } from "./pages.mjs";
 
 const BUSY = { status: 429, code: "too_many_requests", detail: "too many streams are open" };
@@ -28,7 +28,7 @@ test("a daemon without room says why, is left alone for as long as it asks, and 
   daemon.refuses = undefined;
   await page.waitForSelector(".pulse.live", { timeout: 10_000 });
   assert.equal(await alert.count(), 0);
-  assert.match(await section(page, "events").textContent(), /Nothing has changed\./);
+  assert.match(await section(page, "events").textContent(), /Nothing has happened\./);
   assert.deepEqual(faults, []);
 });
 
@@ -36,7 +36,7 @@ test("a proxy without a daemon behind it is no daemon", async (t) => {
   const { page } = await look(t, edge, { daemon: { refuses: { status: 503 } }, seconds: 0 });
   await page.getByRole("alert").getByText("It answers 503.").waitFor();
   assert.match(await page.getByRole("alert").textContent(), /The daemon is lost\./);
-  assert.match(await section(page, "events").textContent(), /the daemon was lost/);
+  assert.match(await section(page, "events").textContent(), /this page lost the daemon/);
 });
 
 test("what does not move any more is not shown as what is so now", async (t) => {
@@ -68,26 +68,22 @@ test("a computer that slept asks anew, and does not say that the daemon was lost
   assert.deepEqual(faults, []);
 });
 
+const JOURNAL = [happened(3, "link_down", "link lte-a is down: no carrier", { link: "lte-a" })];
+
 test("a browser whose clock is wrong by a day shows the time of the daemon", async (t) => {
   const prepare = (page) => page.clock.install({ time: "2026-11-25T14:00:00Z" });
   const options = { prepare, timezoneId: "Europe/Berlin" };
-  const { page } = await look(t, (s) => edge(s, { lostAt: 3 }), { options, seconds: 5 });
+  const { page } = await look(t, edge, { options, daemon: { journal: JOURNAL }, seconds: 5 });
   const events = section(page, "events");
   assert.match(await events.locator("li").first().innerText(), /^15:00:03/);
   assert.match(await events.getByRole("heading").innerText(), /times in Europe\/Berlin/);
 });
 
 test("an event of another day has its date", async (t) => {
-  const days = (s) => {
-    const status = edge(s, { lostAt: 3 });
-    if (s > 4) status.time = new Date(Date.parse(status.time) + 2 * 86_400_000).toISOString();
-    return status;
-  };
-  const { page } = await look(t, days, { options: { timezoneId: "Europe/Berlin" }, seconds: 4 });
-  const when = section(page, "events").locator("time").last();
-  assert.equal(await when.innerText(), "15:00:03");
-  const after = await look(t, days, { options: { timezoneId: "Europe/Berlin" }, seconds: 6 });
-  const then = section(after.page, "events").locator("time").last();
+  const later = (s) => ({ ...edge(s), time: new Date(Date.parse(edge(s).time) + 2 * 86_400_000).toISOString() });
+  const options = { timezoneId: "Europe/Berlin" };
+  const { page } = await look(t, later, { options, daemon: { journal: JOURNAL }, seconds: 6 });
+  const then = section(page, "events").locator("time").last();
   assert.equal(await then.innerText(), "26 Nov 15:00:03");
   assert.equal(await then.getAttribute("title"), "2026-11-26T14:00:03Z");
 });

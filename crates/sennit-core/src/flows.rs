@@ -6,6 +6,7 @@
 //! is not remembered, and nothing but this account misses it.
 
 use std::{
+    cmp::Reverse,
     net::{IpAddr, SocketAddr},
     str::FromStr,
     time::{Duration, Instant},
@@ -199,19 +200,29 @@ impl Flows {
         now: Instant,
     ) -> (Vec<FlowAccount>, usize) {
         self.end_run();
-        let lately = |flow: &&Flow| now.saturating_duration_since(flow.last) < FORGET_AFTER;
-        let wanted = |flow: &&Flow| pattern.is_none_or(|pattern| pattern.matches(&flow.key));
-        let mut all = Vec::new();
-        for queue in &self.queues {
-            let flows = queue.iter().filter(lately).filter(wanted);
-            all.extend(flows.map(|flow| flow.account(queue, now)));
+        let is_wanted = |flow: &&Flow| {
+            let lately = now.saturating_duration_since(flow.last) < FORGET_AFTER;
+            lately && pattern.is_none_or(|pattern| pattern.matches(&flow.key))
+        };
+        if limit == 0 {
+            return (
+                Vec::new(),
+                self.queues.iter().flatten().filter(is_wanted).count(),
+            );
         }
-        let count = all.len();
-        all.sort_unstable_by_key(|flow| {
-            std::cmp::Reverse((flow.rate, std::cmp::Reverse(flow.silent), flow.bytes))
-        });
-        all.truncate(limit);
-        (all, count)
+        let mut found = Vec::new();
+        for queue in &self.queues {
+            let flows = queue.iter().filter(is_wanted);
+            found.extend(flows.map(|flow| flow.account(queue, now)));
+        }
+        let count = found.len();
+        let rank = |flow: &FlowAccount| Reverse((flow.rate, Reverse(flow.silent), flow.bytes));
+        if limit < count {
+            found.select_nth_unstable_by_key(limit, rank);
+            found.truncate(limit);
+        }
+        found.sort_unstable_by_key(rank);
+        (found, count)
     }
 }
 

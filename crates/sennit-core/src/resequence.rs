@@ -128,6 +128,17 @@ impl<T> Resequencer<T> {
         };
     }
 
+    /// The paths are gone, and others go on with the same numbers: by these comes what is missing.
+    pub fn go_on(&mut self, now: Instant) {
+        *self = Self {
+            stats: self.stats,
+            flows: std::mem::take(&mut self.flows),
+            holding: std::mem::take(&mut self.holding),
+            bytes: self.bytes,
+            ..Self::new(now)
+        };
+    }
+
     /// What happened so far.
     pub fn stats(&self) -> ResequenceStats {
         self.stats

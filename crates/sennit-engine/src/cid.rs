@@ -16,7 +16,7 @@
 //! worker's place of all of them, so that all its tunnels come to one worker.
 
 use aws_lc_rs::hmac;
-use noq_proto::{ConnectionId, ConnectionIdGenerator};
+use noq_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Length of every connection ID that this node issues.
@@ -39,13 +39,15 @@ pub fn steering_octet(packet: &[u8]) -> Option<u8> {
 
 /// Whether an ID looks like one that `issuer` makes.
 pub(crate) fn may_be_of(issuer: Issuer, id: &[u8]) -> bool {
-    let [first, hub, hub_end, worker, ..] = *id else {
+    may_be_of_hub(issuer.hub, id) && id.get(WORKER_OCTET) == Some(&issuer.worker)
+}
+
+/// Whether an ID looks like one that any worker of a hub makes.
+fn may_be_of_hub(hub: u16, id: &[u8]) -> bool {
+    let [first, high, low, ..] = *id else {
         return false;
     };
-    id.len() == LEN
-        && first & !RANDOM == 0
-        && [hub, hub_end] == issuer.hub.to_be_bytes()
-        && worker == issuer.worker
+    id.len() == LEN && first & !RANDOM == 0 && [high, low] == hub.to_be_bytes()
 }
 
 /// Who issues connection IDs: one worker of one hub, or an edge.
@@ -81,6 +83,15 @@ impl ConnectionIdGenerator for Generator {
         octets[1..3].copy_from_slice(&self.issuer.hub.to_be_bytes());
         octets[WORKER_OCTET] = self.issuer.worker;
         ConnectionId::new(&octets)
+    }
+
+    /// Nobody else is told that there is no connection of this ID. The hub may have had more
+    /// workers before it was started anew.
+    fn validate(&self, id: ConnectionId) -> Result<(), InvalidCid> {
+        match may_be_of_hub(self.issuer.hub, &id) {
+            true => Ok(()),
+            false => Err(InvalidCid),
+        }
     }
 
     fn cid_len(&self) -> usize {
@@ -146,6 +157,16 @@ mod tests {
             assert_eq!(values.len() == 1, octet == WORKER_OCTET, "octet {octet}");
         }
         assert!(ids.iter().all(|id| id[WORKER_OCTET] == 42));
+    }
+
+    #[test]
+    fn ids_of_all_workers_of_a_hub_may_be_its_own_and_no_others() {
+        let [of_hub, of_another] =
+            [7, 8].map(|hub| Generator::new(Issuer { hub, worker: 0 }, [7; 32]));
+        let id = Generator::new(Issuer { hub: 7, worker: 5 }, [9; 32]).generate_cid();
+        assert!(of_hub.validate(id).is_ok());
+        assert!(of_another.validate(id).is_err());
+        assert!(of_hub.validate(ConnectionId::new(&[0xff; LEN])).is_err());
     }
 
     #[test]

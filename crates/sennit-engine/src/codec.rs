@@ -41,6 +41,14 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
+    /// What it takes beyond RFC 9484, if it is a Sennit.
+    pub(crate) fn abilities(self) -> Option<Abilities> {
+        match self {
+            Self::Standard => None,
+            Self::Sennit(abilities) => Some(abilities),
+        }
+    }
+
     /// What is used of it by a class whose headers travel like this.
     pub(crate) fn with_headers(self, headers: Headers) -> Self {
         match self {
@@ -65,6 +73,8 @@ pub(crate) struct Abilities {
     pub(crate) repairs: bool,
     /// How its classes fare in the direction that the hub sends, which a hub tells.
     pub(crate) fares: bool,
+    /// Capsules that tell of another authority, to which it then moves.
+    pub(crate) moves: bool,
 }
 
 impl Abilities {
@@ -76,10 +86,11 @@ impl Abilities {
         thin: true,
         repairs: true,
         fares: true,
+        moves: true,
     };
 
     /// How each is said in the handshake, and where it is kept.
-    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 6] {
+    fn words(&mut self) -> [(&'static str, &'static str, &mut bool); 7] {
         [
             ("checksums", "partial", &mut self.partial),
             ("halves", "joined", &mut self.halves),
@@ -87,6 +98,7 @@ impl Abilities {
             ("headers", "thin", &mut self.thin),
             ("repairs", "symbols", &mut self.repairs),
             ("fares", "told", &mut self.fares),
+            ("authority", "moves", &mut self.moves),
         ]
     }
 
@@ -196,10 +208,7 @@ impl Codec {
     }
 
     pub(crate) fn abilities(&self) -> Abilities {
-        match self.peer {
-            Peer::Standard => Abilities::default(),
-            Peer::Sennit(abilities) => abilities,
-        }
+        self.peer.abilities().unwrap_or_default()
     }
 
     /// Whether inner packets may have partial checksums.

@@ -31,7 +31,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use noq_proto::{PathId, crypto::rustls::QuicClientConfig};
 use sennit_core::{ClassId, FlowTable, FragmentTable};
-use sennit_masque::{self as masque, StreamId};
+use sennit_masque::{self as masque, StreamId, capsule::NextAuthority};
 use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
 use self::assigned::Said;
@@ -114,6 +114,8 @@ pub struct Edge {
     refused: Said<Vec<(Prefix, String)>>,
     /// The hub's own, as far as it has told.
     hub_inside: Said<Vec<IpAddr>>,
+    /// The authority that it should be known by, if that is to change.
+    next_authority: Said<Option<NextAuthority>>,
     /// The hub shares the links as it is told, as far as it has answered.
     hub_shares: bool,
     /// It takes other terms of tunnels that are up.
@@ -171,6 +173,7 @@ impl Edge {
             addresses: Said::new(Vec::new(), now),
             refused: Said::new(Vec::new(), now),
             hub_inside: Said::new(Vec::new(), now),
+            next_authority: Said::new(None, now),
             hub_shares: true,
             hub_changes: false,
             hub_settings: None,
@@ -360,6 +363,7 @@ impl Edge {
             self.addresses.poll_timeout(),
             self.refused.poll_timeout(),
             self.hub_inside.poll_timeout(),
+            self.next_authority.poll_timeout(),
         ];
         dials
             .chain(said.into_iter().flatten())
@@ -415,6 +419,7 @@ impl Edge {
             status.up = live.is_some_and(up);
             let classic = |conn: &Conn<Role>| conn.role.exchange == race::Exchange::Classic;
             status.fell_back = live.is_some_and(classic);
+            status.unanswered = live.map(|conn| self.unanswered(conn)).unwrap_or_default();
             let of = (slot.pipe, slot.live);
             self.node.describe(of, &mut status, wanted);
             all.push(status);

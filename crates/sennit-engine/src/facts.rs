@@ -137,6 +137,8 @@ pub struct TunnelStatus {
     pub striping: Striping,
     /// Its paths.
     pub paths: Vec<PathStatus>,
+    /// At an edge: links by which it asks for a path, and since when.
+    pub unanswered: Vec<(String, Instant)>,
     /// The flows that were asked for, the busiest first: what this end sends of them.
     pub flows: Vec<FlowStatus>,
     /// How many of them there are.
@@ -166,6 +168,7 @@ impl TunnelStatus {
             fell_back: false,
             striping: Striping::default(),
             paths: Vec::new(),
+            unanswered: Vec::new(),
             flows: Vec::new(),
             flow_count: 0,
         }

@@ -8,7 +8,7 @@
 //! ```text
 //! sennit: 1;class=bulk;index=1;policy=bond;delivery=repair;copies=2;congestion=auto;
 //!         fec=auto;checksums=partial;halves=joined;reports=items;headers=thin;repairs=symbols;
-//!         fares=told
+//!         fares=told;authority=moves
 //! ```
 //!
 //! It is one line on the wire. The class of what no rule of the edge matches says `fallback=1` as
@@ -18,9 +18,10 @@
 //! `checksums=partial`, from either side, says that it takes packets of [`CONTEXT_PARTIAL`],
 //! `halves=joined` that it takes those of [`CONTEXT_HALF`], `reports=items` that it takes reports
 //! of [`CONTEXT_ITEMS`], `headers=thin` that it takes [`CONTEXT_TEMPLATE`] and [`CONTEXT_THIN`],
-//! `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them, and
-//! `fares=told` that reports may, and do, tell an edge how its classes fare at the hub
-//! ([`Abilities`]). An edge whose class has whole headers does not say `headers`.
+//! `repairs=symbols` that it takes packets of [`CONTEXT_SOURCE`] and what repairs them,
+//! `fares=told` that reports may, and do, tell an edge how its classes fare at the hub, and
+//! `authority=moves` that it takes capsules that tell of another authority ([`Abilities`]). An edge
+//! whose class has whole headers does not say `headers`.
 //!
 //! A class of reliable delivery says which run of numbers it has, and a hub which one the tunnel
 //! has ([`crate::numbers`]).

@@ -6,6 +6,7 @@
 //! has one tunnel per class; a new one for the same class replaces the old. Packets for a site are
 //! found by destination ([`sites`]) and leave in the class that their flow came in.
 
+mod authority;
 mod change;
 mod config;
 mod connections;
@@ -42,6 +43,7 @@ use self::{
     strangers::{Strangers, Verdict},
 };
 use crate::{
+    codec::Abilities,
     facts::LinkLabel,
     hello::{Hello, REPLACED},
     ids::{ConnId, PipeId},
@@ -60,6 +62,8 @@ struct Role {
     since: Instant,
     /// Where it came from.
     address: IpAddr,
+    /// Its handshake is complete.
+    connected: bool,
     stage: Stage,
     /// How many requests it has made.
     requests: u32,
@@ -89,8 +93,8 @@ enum Stage {
         stream: StreamId,
         treatment: Treatment,
         credential: Credential,
-        /// Whether it is a Sennit, which understands our own capsules.
-        sennit: bool,
+        /// What else it takes if it is a Sennit, which understands our own capsules.
+        abilities: Option<Abilities>,
     },
     /// Has UDP proxied, or asks for it.
     Proxied(Proxied),
@@ -103,6 +107,7 @@ impl Role {
         Self {
             since: now,
             address,
+            connected: false,
             stage: Stage::Stranger,
             requests: 0,
             links: BTreeMap::new(),

@@ -6,8 +6,13 @@
 //! others are dropped by their first bytes. Packets with short headers, which are those of tunnels,
 //! are never counted.
 //!
-//! What comes first, what shows a token, and what goes on with a handshake have allowances of their
-//! own: a flood of one kind leaves the others alone. Who answers a Retry shows a token.
+//! What comes first, what shows a token, what goes on with a handshake and what is of another
+//! version have allowances of their own: a flood of one kind leaves the others alone. Who answers a
+//! Retry shows a token.
+//!
+//! What asks for a connection is 1200 bytes long, or it is dropped unseen (RFC 9000 §14.1). So are
+//! packets of other versions (§6.1): noq answers each with the versions that there are, and no
+//! answer is longer than what it answers.
 //!
 //! Of a kind whose allowance is used up, who comes again from the same address with the same
 //! connection ID has another one ([`Seen`]). So a client that sends its first packet again gets in
@@ -28,6 +33,8 @@ use crate::cid::{self, Issuer};
 const EVERY: Duration = Duration::from_micros(200);
 /// A fleet that comes back after a restart of its hub knocks all at once.
 const AT_ONCE: u32 = 4096;
+/// A client fills the datagram that asks for a connection up to this size (RFC 9000 §14.1).
+const LEAST: usize = 1200;
 /// The log hears of a flood again after this.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
@@ -38,8 +45,10 @@ enum Kind {
     Continuing,
     /// It shows a token.
     Proven,
-    /// Anything else with a long header.
+    /// Anything else with a long header of version 1.
     First,
+    /// It is of another version, and is told which there are.
+    Foreign,
     /// It was turned away a short time ago.
     Again,
 }
@@ -49,7 +58,7 @@ enum Kind {
 pub(crate) struct Knocks {
     issuer: Issuer,
     /// When all of a kind that were looked into are paid for.
-    paid_at: [Instant; 4],
+    paid_at: [Instant; 5],
     /// Whom it turned away lately.
     seen: Seen,
     /// How many were not looked into, and when the log was told.
@@ -62,7 +71,7 @@ impl Knocks {
     pub(crate) fn new(issuer: Issuer, seed: [u8; 32], now: Instant) -> Self {
         Self {
             issuer,
-            paid_at: [now; 4],
+            paid_at: [now; 5],
             seen: Seen::new(seed, now),
             turned_away: 0,
             told: None,
@@ -78,6 +87,9 @@ impl Knocks {
         let Some((kind, id)) = kind(datagram, self.issuer) else {
             return true;
         };
+        if datagram.len() < LEAST {
+            return false;
+        }
         if self.pays(kind, now) {
             return true;
         }
@@ -131,6 +143,9 @@ fn kind(datagram: &[u8], issuer: Issuer) -> Option<(Kind, &[u8])> {
     }
     let (destination, rest) = split_by_length(rest)?;
     let (_, rest) = split_by_length(rest)?;
+    if *version != VERSION_1 {
+        return Some((Kind::Foreign, destination));
+    }
     if rest.first().is_some_and(|length| *length != 0) {
         return Some((Kind::Proven, destination));
     }
@@ -161,6 +176,13 @@ mod tests {
         datagram
     }
 
+    /// A packet of a version that nobody knows.
+    fn foreign() -> Vec<u8> {
+        let mut datagram = vec![0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 1, 9, 1, 9];
+        datagram.resize(1200, 0x55);
+        datagram
+    }
+
     #[test]
     fn who_says_what_is_seen_by_the_first_bytes() {
         let ours = [5, 0, 7, 3, 1, 2, 3, 4];
@@ -171,7 +193,7 @@ mod tests {
             (initial(&ours, b"token"), Some(Kind::Proven)),
             (vec![0xc0, 0, 0, 0, 1, 200, 0], None),
             (vec![0xe0, 0, 0, 0, 1, 0, 0, 0], None),
-            (vec![0xe0, 1, 2, 3, 4, 0, 0, 0], Some(Kind::First)),
+            (vec![0xe0, 1, 2, 3, 4, 0, 0, 0], Some(Kind::Foreign)),
         ] {
             let said = kind(&datagram, ISSUER).map(|(kind, _)| kind);
             assert_eq!(said, expected, "{:x?}", &datagram[..7]);
@@ -211,8 +233,31 @@ mod tests {
         assert!(!knocks.admits(&first, from, now));
         assert!(knocks.admits(&initial(&[1; 12], b"token"), from, now));
         assert!(knocks.admits(&initial(&[5, 0, 7, 3, 1, 2, 3, 4], b""), from, now));
+        assert!(knocks.admits(&foreign(), from, now), "another version");
         assert!(knocks.admits(&[0x40; 1200], from, now), "a tunnel's");
         assert!(knocks.admits(&first, host(u32::MAX - 1), now + SECOND));
+    }
+
+    /// noq answered seven bytes of another version with 27.
+    #[test]
+    fn what_asks_in_less_than_1200_bytes_is_dropped() {
+        let start = Instant::now();
+        let mut knocks = Knocks::new(ISSUER, [7; 32], start);
+        let ours = [5, 0, 7, 3, 1, 2, 3, 4];
+        let firsts = [(&[1; 12][..], &b""[..]), (&[1; 12], b"token"), (&ours, b"")];
+        let firsts = firsts.map(|(destination, token)| initial(destination, token));
+        for whole in firsts.into_iter().chain([foreign()]) {
+            for len in [40, 600, 1199] {
+                assert!(!knocks.admits(&whole[..len], host(1), start), "{len}");
+            }
+            assert!(knocks.admits(&whole, host(1), start));
+        }
+        assert!(!knocks.admits(&[0xc0, 1, 2, 3, 4, 0, 0], host(1), start));
+        // What goes on with a handshake, or is of a tunnel, is as long as it is.
+        for short in [&[0xe0, 0, 0, 0, 1, 0, 0, 9][..], &[0x40; 30]] {
+            assert!(knocks.admits(short, host(1), start), "{short:x?}");
+        }
+        assert_eq!(knocks.turned_away(), 0);
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //!
 //! Numbers go on with the next connection only where both ends have agreed on that, under reliable
 //! delivery ([`crate::numbers`]): then what had left before leaves again in its old place, and the
-//! far end drops what it has. Elsewhere nobody knows whether the far end still has what was
-//! numbered before, and it may be another host. So both ends start over: what waits is numbered
-//! anew (docs/decisions/0028). Either way, what was held for a missing packet is handed on.
+//! far end, which drops what it has, holds on to what waits there for a missing packet. Elsewhere
+//! nobody knows whether the far end still has what was numbered before, and it may be another host.
+//! So both ends start over: what waits is numbered anew (docs/decisions/0028), and what was held is
+//! handed on.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -100,8 +101,11 @@ impl Pipe {
     /// It runs over another connection from now on, with these numbers or with those that nobody
     /// names.
     fn start_over(&mut self, numbers: Option<Numbers>, now: Instant) {
-        self.pause(now);
-        if !numbers.is_some_and(|numbers| numbers.go_on) {
+        if numbers.is_some_and(|numbers| numbers.go_on) {
+            self.forget_halves();
+            self.resequencer.go_on(now);
+        } else {
+            self.hand_on_held(now);
             self.queue.start_over(self.held.take());
             self.resequencer.start_over(|_| {}, now);
         }
@@ -112,8 +116,14 @@ impl Pipe {
     }
 
     /// Nothing more comes over the connection of before: hands on what was held for a missing
-    /// packet.
+    /// packet, unless that may still come over the next one.
     fn pause(&mut self, now: Instant) {
+        if !self.recovery.is_reliable() {
+            self.hand_on_held(now);
+        }
+    }
+
+    fn hand_on_held(&mut self, now: Instant) {
         self.forget_halves();
         let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);

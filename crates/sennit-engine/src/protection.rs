@@ -20,7 +20,7 @@ use sennit_core::{
     PathSet,
     frame::{Header, SourceHeader, Tidings},
 };
-use sennit_fec::{Code, Decoder, Encoder, Fec, Recovered, Repair};
+use sennit_fec::{Code, Decoder, Encoder, Fec, Recovered, Repair, WINDOW_TIME};
 use sennit_packet::checksum::Progress;
 
 use self::back::Back;
@@ -65,6 +65,9 @@ impl Protection {
 
     pub(crate) fn set_fec(&mut self, fec: Fec) {
         self.fec = fec;
+        if let Some(sending) = &mut self.sending {
+            sending.encoder.set_window_time(WINDOW_TIME);
+        }
     }
 
     pub(crate) fn is_auto(&self) -> bool {
@@ -86,6 +89,9 @@ impl Protection {
     pub(crate) fn look(&mut self, outlook: &Outlook, now: Instant) {
         let told = self.sending.as_ref().map(|sending| &sending.told);
         self.chooser.look(outlook, told, now);
+        if let Some(sending) = &mut self.sending {
+            sending.encoder.set_window_time(self.chooser.window_time());
+        }
     }
 
     /// The side that shows packets to an encoder, if they are to be protected now.

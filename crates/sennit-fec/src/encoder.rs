@@ -10,9 +10,10 @@ use crate::{Code, MOST_BYTES, MOST_COVERED, code::Key, symbol::Symbol};
 /// A group is closed, and a repair of a window made, when its oldest unprotected source is this
 /// old: a packet of a thin flow that is lost comes back in a time that a call bears.
 pub const PATIENCE: Duration = Duration::from_millis(20);
-/// A repair of a window covers sources that are not older than this. What is lost is of no use to
-/// a call that is older, and a transfer sends [`Code::WINDOW`] packets in less.
-const WINDOW_TIME: Duration = Duration::from_millis(100);
+/// A repair of a window covers sources that are not older than this, unless the caller says
+/// otherwise. What is lost is of no use to a call that is older, and a transfer sends
+/// [`Code::WINDOW`] packets in less.
+pub const WINDOW_TIME: Duration = Duration::from_millis(100);
 
 /// What stands before a repair: how it was made, and of which sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,7 @@ pub struct Encoder {
     sums: Vec<Symbol>,
     /// The newest sources, of a code with a window.
     window: VecDeque<(Instant, Symbol)>,
+    window_time: Duration,
     /// Memory of a source that has left the window.
     spare: Symbol,
     /// Repairs that follow each other when a window is closed because nothing more comes, and how
@@ -79,6 +81,7 @@ impl Encoder {
             since: None,
             sums: Vec::new(),
             window: VecDeque::new(),
+            window_time: WINDOW_TIME,
             spare: Symbol::default(),
             tail: 1,
             left: 0,
@@ -102,6 +105,11 @@ impl Encoder {
             self.forget();
         }
         (self.code, self.due) = (code, None);
+    }
+
+    /// Repairs of a window cover sources that are not older than this from now on.
+    pub fn set_window_time(&mut self, time: Duration) {
+        self.window_time = time;
     }
 
     /// Closes a window by so many repairs, one after each [`PATIENCE`], if nothing more comes. The
@@ -158,7 +166,7 @@ impl Encoder {
     /// Puts a source at the end of the window; returns memory that is free.
     fn slide(&mut self, source: Symbol, now: Instant) -> Symbol {
         let mut spare = Symbol::default();
-        let is_old = |at: Instant| now.saturating_duration_since(at) > WINDOW_TIME;
+        let is_old = |at: Instant| now.saturating_duration_since(at) > self.window_time;
         while self
             .window
             .front()

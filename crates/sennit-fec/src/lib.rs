@@ -23,7 +23,7 @@ mod symbol;
 pub use self::{
     code::{BadCode, Code, Fec},
     decoder::{Decoder, DecoderStats, Recovered},
-    encoder::{Encoder, PATIENCE, Repair},
+    encoder::{Encoder, PATIENCE, Repair, WINDOW_TIME},
 };
 
 /// A source, as far as both ends see it alike, is not longer than this, in bytes.

@@ -1,19 +1,24 @@
-//! The `sennit` crate: config files, invitations, enrolment, and what goes over the control socket.
+//! The `sennit` crate: config files, invitations, enrolment, tickets, and what goes over the
+//! control socket and the API.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use rustls::pki_types::CertificateDer;
+use rustls::server::ProducesTickets as _;
 use sennit::config::{Class, Config, EdgeConfig, HubConfig, Loaded, Report, Share};
-use sennit::control::Request;
+use sennit::control::{InviteWish, Request, SpeedtestWish};
 use sennit::identity::{
     EdgeIdentity, Exchange, Fingerprint, HubIdentity, Invitation, MAX_MESSAGE_BYTES, Secret,
-    exchange,
+    Tickets, exchange,
 };
 use sennit::status::{Status, render};
 use sennit::store::{Store, TokenKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 use crate::input::Input;
@@ -160,7 +165,13 @@ impl Parties {
     }
 
     fn exchange(&mut self, peer: &[CertificateDer<'_>], request: &[u8]) -> Exchange {
-        exchange(&mut self.store, &self.hub.authority, peer, request, now())
+        exchange(
+            &mut self.store,
+            std::slice::from_ref(&self.hub.authority),
+            peer,
+            request,
+            now(),
+        )
     }
 }
 
@@ -214,19 +225,69 @@ fn check_exchange(parties: &mut Parties, peer: &[CertificateDer<'_>], request: &
     );
 }
 
-/// Lines of the control socket: requests, and the document that `status` shows.
+/// Lines of the control socket, which are bodies of the API as well: requests and wishes, and the
+/// document that `status` shows.
 pub fn control(data: &[u8]) {
-    if let Ok(request) = serde_json::from_slice::<Request>(data) {
-        let line = serde_json::to_vec(&request).expect("a request becomes JSON");
-        assert_eq!(serde_json::from_slice::<Request>(&line).ok(), Some(request));
-    }
+    is_read_again::<Request>(data);
+    is_read_again::<SpeedtestWish>(data);
+    is_read_again::<InviteWish>(data);
     let Ok(status) = serde_json::from_slice::<Status>(data) else {
         return;
     };
     let document = serde_json::to_vec(&status).expect("a status becomes JSON");
     let again: Status = serde_json::from_slice(&document).expect("it was just written");
     assert_eq!(serde_json::to_vec(&again).ok(), Some(document));
-    let shown = render(&status, false);
+    let shown = render(&status, false, 80);
     let is_plain = |c: char| c == '\n' || !c.is_control();
     assert!(shown.chars().all(is_plain), "{shown:?}");
+}
+
+/// What was read is written, and read again to the same.
+fn is_read_again<T: Serialize + DeserializeOwned + PartialEq + fmt::Debug>(data: &[u8]) {
+    if let Ok(read) = serde_json::from_slice::<T>(data) {
+        let line = serde_json::to_vec(&read).expect("it becomes JSON");
+        assert_eq!(serde_json::from_slice::<T>(&line).ok(), Some(read));
+    }
+}
+
+/// The file of ticket keys, and tickets that edges show.
+///
+/// Script: kind (1; 0: the file, 1: a ticket of a stranger, else one that was given out, cut to a
+/// length (1) where a byte (1) is changed by another (1)), then that.
+pub fn tickets(data: &[u8]) {
+    let mut input = Input::new(data);
+    TICKETS.with_borrow(|(state, tickets)| match input.byte() {
+        0 => {
+            let file = state.path().join("ticket-keys");
+            std::fs::write(&file, input.rest()).expect("the directory is ours");
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&file, private).expect("the file is ours");
+            // Whatever was there, what it gives out it takes, also after the next start.
+            let ticket = Tickets::load(state.path(), now()).encrypt(SESSION);
+            let ticket = ticket.expect("there is a key");
+            let again = Tickets::load(state.path(), now());
+            assert_eq!(again.decrypt(&ticket).as_deref(), Some(SESSION));
+        }
+        1 => assert_eq!(tickets.decrypt(input.rest()), None),
+        _ => {
+            let given = tickets.encrypt(SESSION).expect("there is a key");
+            let mut shown = given.clone();
+            shown.truncate(usize::from(input.byte()).max(1));
+            let at = usize::from(input.byte()) % shown.len();
+            shown[at] ^= input.byte();
+            let opens = (shown == given).then_some(SESSION);
+            assert_eq!(tickets.decrypt(&shown).as_deref(), opens);
+        }
+    });
+}
+
+/// What a hub seals.
+const SESSION: &[u8] = b"what the hub knows of a session";
+
+thread_local! {
+    static TICKETS: RefCell<(TempDir, Tickets)> = RefCell::new({
+        let state = TempDir::with_prefix("sennit-fuzz-").expect("there is a temporary directory");
+        let tickets = Tickets::load(state.path(), now());
+        (state, tickets)
+    });
 }

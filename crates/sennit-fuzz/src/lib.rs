@@ -18,6 +18,7 @@ pub mod fec;
 mod input;
 pub mod join;
 pub mod masque;
+pub mod measure;
 pub mod packet;
 pub mod queues;
 
@@ -50,4 +51,7 @@ pub const TARGETS: &[Target] = &[
     ("sennit_invitation", join::invitation),
     ("sennit_enrolment", join::enrolment),
     ("sennit_control", join::control),
+    ("sennit_tickets", join::tickets),
+    ("sennit_plan", measure::plan),
+    ("load_arrivals", measure::arrivals),
 ];

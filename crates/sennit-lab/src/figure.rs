@@ -10,6 +10,14 @@ pub enum Figure {
     Goodput,
     /// Goodput against the frame rate of the links.
     LineShare,
+    /// Goodput of all that goes the ways of a step's bulk traffic, over the time in which any of it
+    /// ran.
+    SumGoodput,
+    /// What the links carried, headers included, against what they could, in the direction of the
+    /// bulk traffic; of both directions the lesser.
+    LineUse,
+    /// Jain's index over the bulk traffics of a step in which they contend: 1 if all have the same.
+    Fairness,
     /// Goodput of the edge that has the least.
     LeastGoodput,
     /// Half of the edges have no more.
@@ -28,10 +36,28 @@ pub enum Figure {
     P95Seconds,
     /// 99 % of the answers were faster.
     P99Seconds,
+    /// Half of the UDP packets were under way at most so much longer than the fastest of the run.
+    LateP50Seconds,
+    /// 99 % of the UDP packets were under way at most so much longer than the fastest of the run.
+    LateP99Seconds,
+    /// UDP packets that were under way longer than the fastest by more than 60 ms.
+    Late,
+    /// Half of the fetches took no longer.
+    FetchP50Seconds,
+    /// 95 % of them took no longer.
+    FetchP95Seconds,
     /// Packets or answers that never came.
     Lost,
     /// Packets or requests sent.
     Sent,
+    /// Repairs that FEC sent, at both ends.
+    FecRepairs,
+    /// Packets that came back by repairs, at both ends.
+    FecRecovered,
+    /// Repairs for each packet that they protect.
+    FecOverhead,
+    /// The part of the protected packets that neither arrived nor came back by repairs.
+    FecResidualLoss,
     /// CPU time of hub and edges for 10⁹ bytes.
     CpuSecondsPerGigabyte,
     /// UDP packets that arrive, at the highest rate of which almost none is lost.
@@ -92,6 +118,9 @@ impl Figure {
         match self {
             Self::Goodput => "Mbit/s",
             Self::LineShare => "of line, %",
+            Self::SumGoodput => "together, Mbit/s",
+            Self::LineUse => "line used, %",
+            Self::Fairness => "fairness",
             Self::LeastGoodput => "least Mbit/s",
             Self::MedianGoodput => "median Mbit/s",
             Self::MostGoodput => "most Mbit/s",
@@ -101,8 +130,17 @@ impl Figure {
             Self::P50Seconds => "rtt p50, ms",
             Self::P95Seconds => "rtt p95, ms",
             Self::P99Seconds => "rtt p99, ms",
+            Self::LateP50Seconds => "late by p50, ms",
+            Self::LateP99Seconds => "late by p99, ms",
+            Self::Late => "later than 60 ms",
+            Self::FetchP50Seconds => "fetch p50, s",
+            Self::FetchP95Seconds => "fetch p95, s",
             Self::Lost => "lost",
             Self::Sent => "sent",
+            Self::FecRepairs => "repairs",
+            Self::FecRecovered => "recovered",
+            Self::FecOverhead => "repairs, % of packets",
+            Self::FecResidualLoss => "not recovered, %",
             Self::CpuSecondsPerGigabyte => "cpu, s/GB",
             Self::PacketsPerSecond => "packets/s",
             Self::CpuShare => "cpu, % of a core",
@@ -135,16 +173,24 @@ impl Figure {
     /// The factor from base units to those of tables, and how many digits are shown.
     pub(crate) fn scale(self) -> (f64, usize) {
         match self {
-            Self::Goodput => (8e-6, 1),
+            Self::Goodput | Self::SumGoodput => (8e-6, 1),
             Self::LeastGoodput | Self::MedianGoodput | Self::MostGoodput => (8e-6, 2),
             Self::LineShare => (1e2, 0),
-            Self::LeastLineShare => (1e2, 1),
+            Self::LeastLineShare | Self::LineUse | Self::FecOverhead => (1e2, 1),
+            Self::FecResidualLoss => (1e2, 2),
+            Self::Fairness => (1.0, 3),
             Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
-            Self::P50Seconds | Self::P95Seconds | Self::P99Seconds | Self::GapErrorSeconds => {
-                (1e3, 1)
-            }
+            Self::P50Seconds
+            | Self::P95Seconds
+            | Self::P99Seconds
+            | Self::LateP50Seconds
+            | Self::LateP99Seconds
+            | Self::GapErrorSeconds => (1e3, 1),
             Self::FirstViewSeconds | Self::EmptyViewSeconds | Self::LongestTaskSeconds => (1e3, 0),
-            Self::SilenceSeconds | Self::ReloadSeconds => (1.0, 2),
+            Self::SilenceSeconds
+            | Self::ReloadSeconds
+            | Self::FetchP50Seconds
+            | Self::FetchP95Seconds => (1.0, 2),
             Self::BackSeconds => (1.0, 1),
             Self::HubRssGrown | Self::EdgeRssGrown => (1e-6, 1),
             Self::Reloads
@@ -157,7 +203,13 @@ impl Figure {
             | Self::LostHistorySeconds
             | Self::Named
             | Self::FalseAlarms => (1.0, 0),
-            Self::Lost | Self::Sent | Self::PacketsPerSecond | Self::PathsUp => (1.0, 0),
+            Self::Lost
+            | Self::Late
+            | Self::Sent
+            | Self::FecRepairs
+            | Self::FecRecovered
+            | Self::PacketsPerSecond
+            | Self::PathsUp => (1.0, 0),
             Self::CpuShare => (1e2, 2),
             Self::HubRssBytes | Self::EdgeRssBytes | Self::FileBytes => (1e-6, 1),
         }

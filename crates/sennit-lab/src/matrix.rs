@@ -12,9 +12,10 @@
 //! policy = ["bond"]
 //! delivery = ["datagram", "repair", "reliable"]
 //! congestion = ["auto", "cubic", "bbr", "bbr3", "follow"]
+//! fec = ["off", "auto", "rlc:1/8"]
 //!
 //! [profile]                        # a link each, as `sennit_netem::LinkSpec` writes it
-//! mobile = "50/25/5%"
+//! mobile = "50/mobile"
 //! ```
 //!
 //! A line of the table is written when its scenario is done, so that who is stopped goes on where
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sennit_core::{Congestion, Delivery, Policy};
-use sennit_engine::Treatment;
+use sennit_engine::{Fec, Treatment};
 use sennit_netem::{Direction, LinkSpec};
 use sennit_sim::{Kind, Trial};
 use serde::{Deserialize, Deserializer};
@@ -91,6 +92,8 @@ pub(crate) struct Matrix {
     delivery: Vec<Delivery>,
     #[serde(default = "auto", deserialize_with = "words")]
     congestion: Vec<Congestion>,
+    #[serde(default = "as_fits", deserialize_with = "words")]
+    fec: Vec<Fec>,
     profile: BTreeMap<String, LinkSpec>,
 }
 
@@ -140,6 +143,10 @@ fn repair() -> Vec<Delivery> {
 
 fn auto() -> Vec<Congestion> {
     vec![Congestion::Auto]
+}
+
+fn as_fits() -> Vec<Fec> {
+    vec![Fec::Auto]
 }
 
 /// Words of a class, as configs have them.
@@ -193,6 +200,7 @@ impl Matrix {
             ("policy", matrix.policy.len()),
             ("delivery", matrix.delivery.len()),
             ("congestion", matrix.congestion.len()),
+            ("fec", matrix.fec.len()),
             ("profile", matrix.profile.len()),
         ];
         if let Some((name, _)) = lists.iter().find(|(_, len)| *len == 0) {
@@ -244,12 +252,13 @@ impl Matrix {
 
     fn treatments(&self) -> Vec<Treatment> {
         let mut treatments = Vec::new();
-        for &congestion in &self.congestion {
+        for (&congestion, &fec) in pairs(&self.congestion, &self.fec) {
             for (&policy, &delivery) in pairs(&self.policy, &self.delivery) {
                 treatments.push(Treatment {
                     policy,
                     delivery,
                     congestion,
+                    fec,
                     ..Treatment::default()
                 });
             }
@@ -276,6 +285,9 @@ mod tests {
         let matrix = Matrix::parse(SHIPPED).expect("it is right");
         let cases = matrix.cases();
         assert!(cases.len() >= 1260, "{}", cases.len());
+        let mut codes: Vec<_> = cases.iter().map(|case| case.treatment.fec).collect();
+        codes.dedup();
+        assert!(codes.contains(&Fec::Off) && codes.contains(&Fec::Auto));
         let numbers: Vec<_> = cases.iter().map(|case| case.number).collect();
         assert!(numbers.iter().copied().eq(1..=cases.len()));
     }
@@ -292,6 +304,10 @@ mod tests {
             (
                 format!("name = \"m\"\ncongestion = [\"reno\"]\n{profile}"),
                 "`reno`",
+            ),
+            (
+                format!("name = \"m\"\nfec = [\"rs:0+2\"]\n{profile}"),
+                "`rs:0+2`",
             ),
             (
                 format!("name = \"m\"\nseconds = -1\n{profile}"),

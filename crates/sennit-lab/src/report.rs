@@ -5,9 +5,10 @@
 
 pub(crate) mod collection;
 mod edges;
-mod machine;
+mod fec;
 mod noted;
 pub(crate) mod page;
+mod source;
 mod summary;
 mod table;
 mod text;
@@ -30,8 +31,9 @@ use crate::traffic::{BulkFigures, Figures};
 use crate::tunnel::{Operated, Usage};
 use sennit_load::Bins;
 
-pub(crate) use machine::Machine;
+pub use fec::FecResult;
 pub use noted::note;
+pub(crate) use sennit_load::Machine;
 pub use summary::{Spread, StepSummary, TrafficSummary};
 
 pub use crate::figure::Figure;
@@ -87,6 +89,9 @@ pub struct StepResult {
     pub seconds: f64,
     /// In the order of the scenario.
     pub traffic: Vec<TrafficResult>,
+    /// What all traffic comes to; empty in older files.
+    #[serde(default)]
+    pub together: Together,
     /// In order of time.
     pub faults: Vec<FaultResult>,
     /// The emulated links.
@@ -95,6 +100,9 @@ pub struct StepResult {
     pub daemons: Vec<DaemonResult>,
     /// The daemons' own view at the end: the hub's, then that of each edge.
     pub status: Vec<serde_json::Value>,
+    /// What error correction did meanwhile, by the counters of both ends; empty in older files.
+    #[serde(default)]
+    pub fec: Vec<FecResult>,
     /// What came of operating the daemons; empty in older files.
     #[serde(default)]
     pub operated: Operated,
@@ -102,6 +110,19 @@ pub struct StepResult {
     pub strain: Strain,
     /// Packets lost because the emulator was too slow to read them.
     pub overruns: u64,
+}
+
+/// What all traffic of a step comes to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Together {
+    /// Payload bytes per second of what goes the ways of the bulk traffic, over the time in which
+    /// any of it ran.
+    pub goodput: Option<f64>,
+    /// Jain's index over the bulk traffics, if they are to contend.
+    pub fairness: Option<f64>,
+    /// Packet bytes that the links carried against what they could, in the direction of the bulk
+    /// traffic and while it ran; of both directions the lesser.
+    pub line_use: Option<f64>,
 }
 
 /// What one traffic gave.
@@ -208,7 +229,7 @@ impl Results {
                 .unwrap_or_default(),
             machine: Machine::here(),
             sennit: programs::shown(sennit),
-            commit: machine::commit(),
+            commit: source::commit(),
             command: programs::command(),
             rivals,
             self_check: checks,
@@ -333,6 +354,12 @@ impl StepResult {
         }
     }
 
+    /// Adds what the daemons say after it, and what their counters say of it.
+    pub(crate) fn add_status(&mut self, before: &[serde_json::Value], now: Vec<serde_json::Value>) {
+        self.fec = FecResult::between(before, &now);
+        self.status = now;
+    }
+
     /// Its name, and which run it was if not the first.
     fn title(&self) -> String {
         match self.run {
@@ -437,6 +464,10 @@ fn kind_label(traffic: &Traffic) -> String {
         Traffic::Flood(flood) if flood.unread => "flood of a port that nobody reads".into(),
         Traffic::Flood(_) => "flood of first packets".into(),
         Traffic::Ping(ping) => format!("ping every {} ms", ping.interval_ms),
+        Traffic::Fetch(fetch) => {
+            let (kilobytes, every) = (fetch.bytes / 1000, fetch.every_s.0.as_secs_f64());
+            format!("fetch of {kilobytes} KB every {every} s")
+        }
     }
 }
 

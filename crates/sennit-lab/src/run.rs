@@ -136,6 +136,7 @@ impl Player<'_> {
 
     fn step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
         self.prepare_tunnel(step)?;
+        let status = self.tunnel.as_ref().map_or(Vec::new(), Tunnel::status);
         let before = self.usage()?;
         let traces = self.traces(step)?;
         let overruns = self.lab.overruns()?;
@@ -155,7 +156,7 @@ impl Player<'_> {
                 tunnel.note_leaks(traces)?;
             }
             result.add_usage(&before, &tunnel.usage()?);
-            result.status = tunnel.status();
+            result.add_status(&status, tunnel.status());
             result.operated = tunnel.operated();
         }
         Ok(result)
@@ -327,6 +328,10 @@ fn break_link(link: LinkHandle<'_>, fault: &Fault) -> Result<(), Error> {
         Action::DropMarked => fault
             .marked
             .map_or(Ok(()), |it| link.drop_marked(it.dscp, it.percent)),
+        Action::DropOnTun => fault
+            .tun
+            .as_ref()
+            .map_or(Ok(()), |it| link.drop_on_tun(&it.device, it.percent)),
         Action::Accept => link.set_drop(None),
         Action::NatForget => link.break_nat(NatFault::Forget),
         Action::NatWedge => link.break_nat(NatFault::Wedge),

@@ -71,6 +71,7 @@
 //!                                  # "packets": as many per second as pass; "idle": nothing
 //!                                  # "ask": `rate` requests a second of a daemon, and `viewers`;
 //!                                  # "program": the figures that a `command` prints as JSON;
+//!                                  # "fetch": `bytes` over TCP every `every_s`;
 //!                                  # "flood": `rate` first packets a second from sources that do
 //!                                  # not exist, to the hub; `unread = true`: to a port of it that
 //!                                  # nobody reads
@@ -80,6 +81,7 @@
 //!   direction = "down"             # towards the edge (default), or "up"
 //!   streams = 4
 //!   congestion = "cubic"           # of the traffic's own TCP
+//!   delays = true                  # of UDP: each packet is timed, by a load that is not iperf3
 //!   start_s = 0                    # after the start of the step
 //!   edge = 1                       # only there; absent = at all edges
 //!   [[step.traffic]]
@@ -91,6 +93,8 @@
 //!   action = "outage"              # silent; see `Action` for the others
 //!   marked = { dscp = 8, percent = 10 }
 //!                                  # with "drop_marked": the mark, and how many are dropped
+//!   tun = { device = "bulk0", percent = 10 }
+//!                                  # with "drop_on_tun": a class's device at the edge
 //!   for_s = 2                      # then it ends by itself; absent = it stays
 //!   every_s = 5                    # and happens again,
 //!   times = 4                      # so many times in all
@@ -118,6 +122,7 @@
 //! device, an address or a firewall stays as the last fault has left it.
 
 mod fault;
+mod fetch;
 mod link;
 mod looking;
 mod published;
@@ -134,7 +139,8 @@ use crate::error::Error;
 use crate::host::Role;
 use crate::lab::{Lab, Spec};
 
-pub use fault::{Action, Fault, Marked};
+pub use fault::{Action, Fault, Marked, OnTun};
+pub use fetch::Fetch;
 pub use link::{LinkTable, Shape};
 pub use looking::{Ask, Program};
 pub use published::{Better, Published};

@@ -75,6 +75,10 @@ struct Target {
 #[serde(deny_unknown_fields)]
 struct Row {
     step: String,
+    /// The number of the traffic in the step, from 1; absent: the first that has the figure.
+    traffic: Option<usize>,
+    /// The class of whose FEC the figure is; absent: of all together.
+    class: Option<String>,
     figure: Figure,
     reach: Reach,
     /// What others have published about the same.
@@ -251,8 +255,8 @@ impl Targets {
 impl Row {
     /// A figure that a run does not have was not reached.
     fn is_reached(&self, measured: &Measured) -> bool {
-        let spread = measured.figure(&self.step, self.figure);
-        let limit = self.reach.limit(self.figure, measured);
+        let spread = self.spread(&self.step, measured);
+        let limit = self.limit(measured);
         spread.zip(limit).is_some_and(|(spread, limit)| {
             let value = spread.median * self.figure.scale().0;
             let within = match limit {
@@ -266,7 +270,7 @@ impl Row {
     fn cells(&self, scenario: &str, measured: &Measured, good: bool) -> [String; 8] {
         let text = |value| self.figure.text(value);
         let (mut here, mut range) = ("none".to_owned(), String::new());
-        if let Some(spread) = measured.figure(&self.step, self.figure) {
+        if let Some(spread) = self.spread(&self.step, measured) {
             here = text(spread.median);
             if spread.runs < measured.runs {
                 let _ = write!(here, " ({} of {} runs)", spread.runs, measured.runs);
@@ -275,9 +279,9 @@ impl Row {
         }
         [
             scenario.to_owned(),
-            self.step.clone(),
+            self.place(measured),
             self.figure.title().to_owned(),
-            self.reach.text(self.figure, measured),
+            self.reach(measured),
             here,
             range,
             if good { "yes" } else { "NO" }.to_owned(),
@@ -286,51 +290,78 @@ impl Row {
     }
 }
 
-impl Reach {
+impl Row {
+    fn spread(&self, step: &str, measured: &Measured) -> Option<Spread> {
+        let step = measured.step(step)?;
+        match (&self.class, self.traffic) {
+            (Some(class), _) => step.fec.get(class)?.get(&self.figure).copied(),
+            (None, Some(number)) => step.figure_of(number, self.figure),
+            (None, None) => step.figure(self.figure),
+        }
+    }
+
+    /// The step, and the class or the traffic if it is about one among several.
+    fn place(&self, measured: &Measured) -> String {
+        if let Some(class) = &self.class {
+            return format!("{}: class {class}", self.step);
+        }
+        let traffic = self.traffic.and_then(|number| {
+            let step = measured.step(&self.step)?;
+            step.traffic.get(number.checked_sub(1)?)
+        });
+        match traffic {
+            Some(traffic) => format!("{}: {}", self.step, traffic.label),
+            None => self.step.clone(),
+        }
+    }
+
     /// `None` if it depends on a step without the figure.
-    fn limit(&self, figure: Figure, measured: &Measured) -> Option<Limit> {
+    fn limit(&self, measured: &Measured) -> Option<Limit> {
         let of_step = |step: &String| {
-            let spread = measured.figure(step, figure)?;
-            Some(spread.median * figure.scale().0)
+            let spread = self.spread(step, measured)?;
+            Some(spread.median * self.figure.scale().0)
         };
-        Some(match self {
-            Self::AtLeast { at_least } => Limit::AtLeast(*at_least),
-            Self::AtMost { at_most } => Limit::AtMost(*at_most),
-            Self::Share { share, of } => {
+        Some(match &self.reach {
+            Reach::AtLeast { at_least } => Limit::AtLeast(*at_least),
+            Reach::AtMost { at_most } => Limit::AtMost(*at_most),
+            Reach::Share { share, of } => {
                 let steps: Option<Vec<f64>> = of.iter().map(of_step).collect();
                 Limit::AtLeast(share * steps?.into_iter().fold(0.0, f64::max))
             }
-            Self::Within { within, of } => Limit::AtMost(of_step(of)? + within),
-            Self::Part { part, of } => Limit::AtMost(of_step(of)? * part),
+            Reach::Within { within, of } => Limit::AtMost(of_step(of)? + within),
+            Reach::Part { part, of } => Limit::AtMost(of_step(of)? * part),
         })
     }
 
-    fn text(&self, figure: Figure, measured: &Measured) -> String {
-        let (_, digits) = figure.scale();
-        let limit = match self.limit(figure, measured) {
+    fn reach(&self, measured: &Measured) -> String {
+        let (_, digits) = self.figure.scale();
+        let limit = match self.limit(measured) {
             Some(Limit::AtLeast(least)) => format!("at least {least:.digits$}"),
             Some(Limit::AtMost(most)) => format!("at most {most:.digits$}"),
             None => "unknown".into(),
         };
-        match self {
-            Self::AtLeast { .. } | Self::AtMost { .. } => limit,
-            Self::Share { share, of } => {
+        match &self.reach {
+            Reach::AtLeast { .. } | Reach::AtMost { .. } => limit,
+            Reach::Share { share, of } => {
                 let of = match of.as_slice() {
                     [only] => only,
                     _ => "best link",
                 };
                 format!("{limit} ({:.0} % of {of})", share * 100.0)
             }
-            Self::Within { within, of } => format!("{limit} ({of} + {within})"),
-            Self::Part { part, of } => format!("{limit} ({:.0} % of {of})", part * 100.0),
+            Reach::Within { within, of } => format!("{limit} ({of} + {within})"),
+            Reach::Part { part, of } => format!("{limit} ({:.0} % of {of})", part * 100.0),
         }
     }
 }
 
 impl Measured {
+    fn step(&self, name: &str) -> Option<&StepSummary> {
+        self.summary.iter().find(|summary| summary.name == name)
+    }
+
     fn figure(&self, step: &str, figure: Figure) -> Option<Spread> {
-        let step = self.summary.iter().find(|summary| summary.name == step)?;
-        step.figure(figure)
+        self.step(step)?.figure(figure)
     }
 }
 
@@ -348,6 +379,8 @@ mod tests {
             { step = "both", figure = "gap_seconds", reach = { at_most = 0.15 } },
             { step = "both", figure = "p50_seconds", reach = { within = 5, of = "idle" } },
             { step = "b", figure = "goodput", reach = { part = 0.2, of = "a" } },
+            { step = "b", traffic = 2, figure = "lost", reach = { at_most = 0 } },
+            { step = "b", class = "voice", figure = "fec_recovered", reach = { at_least = 1 } },
         ]
         [[scenario]]
         name = "other"
@@ -360,7 +393,12 @@ mod tests {
             {"name": "a", "traffic": [{"label": "TCP", "figures": {
                 "goodput": {"median": 37500000, "min": 0, "max": 0, "runs": 3}}}]},
             {"name": "b", "traffic": [{"label": "TCP", "figures": {
-                "goodput": {"median": 1250000, "min": 0, "max": 0, "runs": 3}}}]},
+                "goodput": {"median": 1250000, "min": 0, "max": 0, "runs": 3},
+                "lost": {"median": 0, "min": 0, "max": 0, "runs": 3}}},
+                {"label": "a call", "figures": {
+                "lost": {"median": 2, "min": 1, "max": 4, "runs": 3}}}],
+                "fec": {"voice": {
+                "fec_recovered": {"median": 37, "min": 30, "max": 40, "runs": 3}}}},
             {"name": "both", "traffic": [{"label": "TCP", "figures": {
                 "goodput": {"median": 41250000, "min": 40000000, "max": 42500000, "runs": 3},
                 "gap_seconds": {"median": 0.15, "min": 0.1, "max": 0.16, "runs": 2}}}]}
@@ -372,9 +410,9 @@ mod tests {
         let targets: Targets = toml::from_str(TARGETS).expect("it is right");
         let measured: Measured = serde_json::from_str(RESULTS).expect("it is right");
         let text = targets.compare(&BTreeMap::from([("s".to_owned(), measured)]), Form::Text);
-        assert!(text.contains("3 of 5 reached"), "{text}");
+        assert!(text.contains("4 of 7 reached"), "{text}");
         assert!(text.contains("not measured: other"), "{text}");
-        let lines = text.lines().skip(2).take(5);
+        let lines = text.lines().skip(2).take(7);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         lines.map(words).collect()
     }
@@ -408,6 +446,15 @@ mod tests {
     fn at_most_a_part_is_of_another_step() {
         let row = &rows()[4];
         assert_eq!(row, "b Mbit/s at most 60.0 (20 % of a) 10.0 0.0 to 0.0 yes");
+    }
+
+    #[test]
+    fn a_row_may_be_about_one_traffic_of_a_step_or_the_repairs_of_one_class() {
+        let rows = rows();
+
+        assert_eq!(rows[5], "b: a call lost at most 0 2 1 to 4 NO");
+        let repairs = "b: class voice recovered at least 1 37 30 to 40 yes";
+        assert_eq!(rows[6], repairs);
     }
 
     #[test]
@@ -469,6 +516,8 @@ mod tests {
                 "loss-table",
                 "rtt",
                 "fec-cost",
+                "fec",
+                "voice",
             ];
             let file = with_variants.iter().find(|file| name.starts_with(**file));
             let path = format!("{directory}/{}.toml", file.unwrap_or(&name));
@@ -476,10 +525,13 @@ mod tests {
             let scenario = Scenario::parse(&text).expect("it is right");
             let variants = scenario.variants();
             let variant = variants.iter().find(|variant| variant.name == name);
-            variant.expect("the scenario has it").step.clone()
+            let variant = variant.expect("the scenario has it");
+            let classes = variant.tunnel.iter().flat_map(|tunnel| &tunnel.class);
+            let names = classes.filter_map(|class| Some(class.get("name")?.as_str()?.to_owned()));
+            (variant.step.clone(), names.collect::<Vec<_>>())
         };
         for comparison in &targets.comparison {
-            let steps = steps_of(&comparison.name);
+            let (steps, _) = steps_of(&comparison.name);
             for name in comparison.steps() {
                 let known = steps.iter().any(|step| step.name == name);
                 assert!(known, "{}: {name}", comparison.name);
@@ -489,15 +541,20 @@ mod tests {
         let noted = ["doctor", "doctor-good", "history"];
         let scenarios = targets.scenario.iter();
         for target in scenarios.filter(|it| !noted.contains(&it.name.as_str())) {
-            let steps = steps_of(&target.name);
+            let (steps, classes) = steps_of(&target.name);
             for row in &target.row {
+                let class = row.class.as_ref();
+                let known = class.is_none_or(|class| classes.contains(class));
+                assert!(known, "{}: {class:?}", target.name);
                 let others = match &row.reach {
                     Reach::AtLeast { .. } | Reach::AtMost { .. } => &[][..],
                     Reach::Share { of, .. } => of,
                     Reach::Within { of, .. } | Reach::Part { of, .. } => std::slice::from_ref(of),
                 };
                 for name in others.iter().chain([&row.step]) {
-                    let known = steps.iter().any(|step| step.name == *name);
+                    let step = steps.iter().find(|step| step.name == *name);
+                    let traffic = step.map(|step| step.traffic.len());
+                    let known = traffic.is_some_and(|it| it >= row.traffic.unwrap_or(0));
                     assert!(known, "{}: {name}", target.name);
                 }
             }

@@ -1,26 +1,28 @@
 //! The traffic of a step: real programs and sockets of the kernel, measured at the receiver.
 //!
 //! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is
-//! `quinn`. [`packets`] looks for the most small packets per second. The iperf3 of Debian knows no
-//! MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver of our own: for MPTCP, for
-//! TCP while things break, and for that of several edges, because so many programs start one after
-//! the other.
+//! `quinn`. [`packets`] looks for the most small packets per second, [`stream`] times the packets
+//! of a constant rate, [`fetch`] whole transfers. The iperf3 of Debian knows no MPTCP and no bins
+//! below 0.1 s, so [`bulk`] is a sender and a receiver of our own: for MPTCP, for TCP while things
+//! break, and for that of several edges, because so many programs start one after the other.
 
 mod ask;
 mod bulk;
+mod fetch;
 mod flood;
 mod iperf;
 mod packets;
 mod ping;
 mod program;
 mod quic;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sennit_load::{BIN, Bins, Received};
+use sennit_load::{BIN, Bins, Received, TimeFigures};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error};
@@ -50,6 +52,8 @@ pub enum Figures {
     Packets(PacketFigures),
     /// ICMP echo.
     Ping(PingFigures),
+    /// The same amount now and then.
+    Fetch(FetchFigures),
     /// Requests to a daemon.
     Ask(AskFigures),
     /// What a program printed.
@@ -61,11 +65,12 @@ pub enum Figures {
 }
 
 impl Figures {
-    /// Payload bytes per second, of those that have as much to send as there is room.
+    /// Payload bytes per second, of those that carry data.
     pub(crate) fn goodput(&self) -> Option<f64> {
         match self {
             Self::Tcp(bulk) | Self::Quic(bulk) => Some(bulk.goodput),
             Self::Udp(udp) => Some(udp.goodput),
+            Self::Fetch(fetch) => Some(fetch.goodput),
             Self::Packets(_)
             | Self::Ping(_)
             | Self::Ask(_)
@@ -82,6 +87,7 @@ impl Figures {
             Self::Udp(_)
             | Self::Packets(_)
             | Self::Ping(_)
+            | Self::Fetch(_)
             | Self::Ask(_)
             | Self::Program(_)
             | Self::Idle
@@ -148,11 +154,17 @@ pub struct UdpFigures {
     /// files, where `lost` has them.
     #[serde(default)]
     pub unread: u64,
-    /// RFC 3550 §6.4.1.
+    /// RFC 3550 §6.4.1; where each packet was timed, the mean of RFC 3393.
     pub jitter_seconds: f64,
     /// Payload bytes per second; absent in older files.
     #[serde(default)]
     pub bins: Option<Bins>,
+    /// How much longer than the fastest packets were under way, where each was timed.
+    #[serde(default)]
+    pub lateness: Option<TimeFigures>,
+    /// Packets of which that is more than 60 ms.
+    #[serde(default)]
+    pub late: Option<u64>,
 }
 
 /// The most UDP packets per second of which almost none was lost.
@@ -168,6 +180,25 @@ pub struct PacketFigures {
     pub attempts: u32,
     /// More may pass: the sender could not offer more, or the time was up.
     pub at_least: bool,
+}
+
+/// The same amount over and over, each time over a TCP connection of its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FetchFigures {
+    /// How often it was begun.
+    pub tried: u64,
+    /// How often all of it came.
+    pub fetched: u64,
+    /// Payload bytes per second of those that came, over all of the time.
+    pub goodput: f64,
+    /// Half of them took no longer, from the first packet to the last byte.
+    pub p50_seconds: Option<f64>,
+    /// 95 % of them took no longer.
+    pub p95_seconds: Option<f64>,
+    /// The slowest.
+    pub max_seconds: Option<f64>,
+    /// Each in turn, `null` for one that failed.
+    pub times_seconds: Vec<Option<f64>>,
 }
 
 /// First packets of clients that do not exist.
@@ -328,7 +359,9 @@ pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, E
         }
         Traffic::Tcp(tcp) => iperf::tcp(tcp, context).map(Figures::Tcp),
         Traffic::Quic(quic) => quic::run(quic, context).map(Figures::Quic),
+        Traffic::Udp(udp) if udp.delays => stream::run(udp, context).map(Figures::Udp),
         Traffic::Udp(udp) => iperf::udp(udp, context).map(Figures::Udp),
+        Traffic::Fetch(fetch) => fetch::run(fetch, context).map(Figures::Fetch),
         Traffic::Packets(packets) => packets::run(packets, context).map(Figures::Packets),
         Traffic::Ping(ping) => ping::run(ping, context).map(Figures::Ping),
         Traffic::Ask(ask) => ask::run(ask, context).map(Figures::Ask),

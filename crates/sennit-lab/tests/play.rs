@@ -264,6 +264,54 @@ fn a_cut_shows_as_a_gap_and_a_recovery() {
 }
 
 #[test]
+fn packets_and_fetches_are_timed_and_a_device_loses_them() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"timed\"
+        seconds = 3
+        traffic = [
+            { kind = \"udp\", via = \"link:b\", rate_mbit = 0.4, bytes = 500, delays = true },
+            { kind = \"udp\", via = \"link:b\", direction = \"up\", rate_mbit = 0.4, bytes = 500, delays = true },
+            { kind = \"fetch\", via = \"link:b\", bytes = 100000 },
+        ]
+        [[step]]
+        name = \"lost\"
+        seconds = 4
+        traffic = [{ kind = \"ping\", via = \"link:a\", interval_ms = 50 }]
+        fault = [{ at_s = 1, link = \"a\", action = \"drop_on_tun\", tun = { device = \"lan0\", percent = 100 }, for_s = 1 }]
+    ";
+
+    let results = play_steps(&directory, STAND_IN, steps).expect("everything works");
+
+    assert_eq!(results.failures(), Vec::<String>::new());
+    for traffic in &results.steps[0].traffic[..2] {
+        let Some(Figures::Udp(udp)) = &traffic.figures else {
+            panic!("no UDP")
+        };
+        let lateness = udp.lateness.expect("each packet is timed");
+        assert_eq!((udp.packets, udp.lost, lateness.count), (300, 0, 300));
+    }
+    let Some(Figures::Fetch(fetch)) = &results.steps[0].traffic[2].figures else {
+        panic!("no fetch")
+    };
+    assert_eq!((fetch.tried, fetch.fetched), (3, 3));
+    let took = fetch.p50_seconds.expect("all came");
+    assert!(
+        (0.1..0.5).contains(&took),
+        "100 KB at 10 Mbit/s and 20 ms took {took} s"
+    );
+    let quiet = ping(&results, 1, 0).gap_seconds;
+    assert!(
+        (0.9..1.3).contains(&quiet),
+        "all was dropped for 1 s, no answer for {quiet} s"
+    );
+}
+
+#[test]
 fn the_tunnel_is_joined_started_and_accounted_for() {
     if !root() {
         return;

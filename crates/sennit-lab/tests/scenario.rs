@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sennit_lab::scenario::{Action, Fault};
+use sennit_lab::scenario::{Action, Fault, Traffic};
 use sennit_lab::{Error, Kind, Scenario, TunnelKind};
 use sennit_netem::{Bitrate, Dependence, Direction, Jitter, Loss, Motion, Queue, Shape};
 
@@ -201,6 +201,61 @@ fn what_one_class_sends_can_be_dropped_by_its_mark() {
     assert!(error(&unknown).contains("unknown field"));
     let whose = format!("{step}action = \"drop_marked\"\nmarked = {{ dscp = 8, percent = 1 }}\n");
     assert!(error(&whose).contains("`link` is missing"));
+}
+
+#[test]
+fn what_one_class_sends_can_be_dropped_at_its_own_device() {
+    let step = format!("{LINK}[[step]]\nname = \"s\"\n[[step.fault]]\nat_s = 1\nlink = \"a\"\n");
+    let drop = |rest: &str| format!("{step}action = \"drop_on_tun\"\n{rest}\n");
+
+    let parsed = Scenario::parse(&drop(
+        "tun = { device = \"bulk0\", percent = 30 }\nfor_s = 2",
+    ));
+
+    let scenario = parsed.expect("it is right");
+    let [begins, ends] = &scenario.step[0].fault[..] else {
+        panic!("it begins and ends")
+    };
+    let tun = begins.tun.as_ref();
+    let tun = tun.map(|it| (it.device.as_str(), it.percent));
+    assert_eq!(tun, Some(("bulk0", 30)));
+    assert_eq!((ends.action, &ends.tun), (Action::Accept, &None));
+    assert!(error(&drop("")).contains("belong together"));
+    for percent in [0, 101] {
+        let wrong = drop(&format!(
+            "tun = {{ device = \"bulk0\", percent = {percent} }}"
+        ));
+        assert!(error(&wrong).contains("percent is 1 to 100"), "{wrong}");
+    }
+    let unnamed = drop("tun = { device = \"a device\", percent = 10 }");
+    assert!(error(&unnamed).contains("a device"), "{}", error(&unnamed));
+}
+
+#[test]
+fn fetches_and_timed_packets_are_traffic() {
+    let step = format!("{LINK}[[step]]\nname = \"s\"\n[[step.traffic]]\nvia = \"link:a\"\n");
+
+    let fetch = Scenario::parse(&format!("{step}kind = \"fetch\"\nevery_s = 2\n"));
+    let timed = "kind = \"udp\"\nrate_mbit = 1\ndelays = true\n";
+    let timed = Scenario::parse(&format!("{step}{timed}"));
+
+    let fetch = &fetch.expect("it is right").step[0].traffic[0];
+    let Traffic::Fetch(fetch) = fetch else {
+        panic!("it is a fetch: {fetch:?}")
+    };
+    assert_eq!(
+        (fetch.bytes, fetch.every_s.0),
+        (1_000_000, Duration::from_secs(2))
+    );
+    let timed = &timed.expect("it is right").step[0].traffic[0];
+    assert!(
+        matches!(timed, Traffic::Udp(udp) if udp.delays),
+        "{timed:?}"
+    );
+    let wrong = format!("{step}kind = \"fetch\"\nbytes = 0\n");
+    assert!(error(&wrong).contains("a fetch has `bytes`"));
+    let often = format!("{step}kind = \"fetch\"\nevery_s = 0.001\n");
+    assert!(error(&often).contains("0.01 or more"));
 }
 
 #[test]

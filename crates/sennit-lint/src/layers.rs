@@ -125,6 +125,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit-core",
             "sennit-engine",
             "sennit-fec",
+            "sennit-load",
             "sennit-masque",
             "sennit-netem",
             "sennit-packet",

@@ -58,7 +58,8 @@ pub struct Held {
 
 /// Confines the calling thread, and all that it starts, to what a daemon needs whose helper
 /// ([`crate::helper`]) changes the network; files are written at or below `writable` only. Paths
-/// that are not there are passed over.
+/// that are not there are passed over. It talks to other programs of this host by sockets that it
+/// has by now, and opens no more: services that trust root do what root asks for.
 pub fn process(writable: &[PathBuf]) -> Held {
     let mut kept = PORTS | FILES;
     if !allow_nice() {
@@ -66,8 +67,17 @@ pub fn process(writable: &[PathBuf]) -> Held {
     }
     let mut held = give_up_all_but(kept);
     match files::write_only_in(writable) {
-        Ok(()) => held.files = true,
+        Ok(gap) => {
+            held.files = true;
+            held.missing
+                .extend(gap.map(|gap| format!("landlock: {gap}")));
+        }
         Err(why) => held.missing.push(format!("landlock: {why}")),
+    }
+    if let Err(why) = calls::refuse_local_sockets() {
+        held.missing
+            .push(format!("seccomp for local sockets: {why}"));
+        held.calls = false;
     }
     held
 }
@@ -114,7 +124,7 @@ pub fn carry_packets() -> Result<(), String> {
 /// # Errors
 /// If the kernel has no landlock.
 pub fn write_nothing() -> Result<(), String> {
-    files::write_only_in(&[])
+    files::write_only_in(&[]).map(drop)
 }
 
 /// For a thread that changes the network, and keeps records of that in `records`. What it lacks for

@@ -64,9 +64,15 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
 /// runs.
 pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<Vec<Prefix>, Error> {
     privilege::require_net_admin()?;
-    let blocked = Routing::open(device)?.find_blocked()?;
+    let blocked = find_blocked(device)?;
     Footprint::begin_blocking(device, directory, &blocked)?.remove_for_restart()?;
     Ok(blocked)
+}
+
+/// What is unreachable on this host unless it is routed into the tunnel of `device`, whoever made
+/// it so: a daemon that runs, one that was killed, or a guard.
+pub fn find_blocked(device: &DeviceName) -> Result<Vec<Prefix>, Error> {
+    Routing::open(device)?.find_blocked()
 }
 
 impl Footprint {

@@ -36,6 +36,7 @@ mod nft;
 pub mod poller;
 pub mod priority;
 pub mod privilege;
+mod program;
 mod routing;
 pub mod service;
 #[expect(
@@ -52,7 +53,7 @@ mod wire;
 pub use device::DeviceName;
 pub use draft::Draft;
 pub use error::Error;
-pub use footprint::{Footprint, cleanup, cleanup_but_block};
+pub use footprint::{Footprint, cleanup, cleanup_but_block, find_blocked};
 pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};
 pub use leftovers::{Cleaned, cleanup_all};
 pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers, is_public};

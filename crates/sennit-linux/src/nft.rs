@@ -4,12 +4,7 @@ mod generation;
 mod space;
 mod table;
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    io::{self, Write as _},
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeSet, fmt::Write as _, io, time::Duration};
 
 use sennit_packet::Prefix;
 use serde::{Deserialize, Serialize};
@@ -20,12 +15,16 @@ use self::space::{NOT_PUBLIC_V4, NOT_PUBLIC_V6, PUBLIC_V6};
 pub(crate) use self::table::Table;
 use crate::{
     DeviceName, Error,
-    error::Doing,
     helper::{self, Task},
+    program,
 };
 
 /// So the name of a table begins, and that of the device follows.
 const PREFIX: &str = "sennit_";
+/// To make a table for many sites on a small router may take so long.
+const LONG: Duration = Duration::from_secs(30);
+/// A look, or taking a table away, which the end of a daemon waits for.
+const SHORT: Duration = Duration::from_secs(4);
 
 /// Which packets get the address of the interface they leave by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,12 +100,12 @@ fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
     if rules.is_empty() {
         return remove(device);
     }
-    run(&[], &script(device, rules)).map(drop)
+    run(&[], &script(device, rules), LONG).map(drop)
 }
 
 /// Deletes the table of `device` if there is one. Without the command there is none.
 pub(crate) fn remove(device: &DeviceName) -> Result<(), Error> {
-    match run(&[], &removal(device)) {
+    match run(&[], &removal(device), SHORT) {
         Ok(_) | Err(Error::NftMissing) => Ok(()),
         Err(error) => Err(error),
     }
@@ -114,7 +113,7 @@ pub(crate) fn remove(device: &DeviceName) -> Result<(), Error> {
 
 /// The devices that have tables; none where they cannot be listed.
 pub(crate) fn devices() -> Vec<DeviceName> {
-    let listing = run(&["list", "tables", "inet"], "").unwrap_or_else(|error| {
+    let listing = run(&["list", "tables", "inet"], "", SHORT).unwrap_or_else(|error| {
         tracing::debug!(%error, "cannot list tables");
         String::new()
     });
@@ -128,7 +127,7 @@ pub(crate) fn devices() -> Vec<DeviceName> {
 /// What the table of `device` says; nothing if it is not there.
 fn list(device: &DeviceName) -> Result<Option<String>, Error> {
     let name = format!("{PREFIX}{device}");
-    match run(&["list", "table", "inet", &name], "") {
+    match run(&["list", "table", "inet", &name], "", SHORT) {
         Ok(listing) => Ok(Some(listing)),
         Err(Error::NftRefused(_)) => Ok(None),
         Err(error) => Err(error),
@@ -142,7 +141,7 @@ pub fn forward_blockers() -> Result<Vec<String>, Error> {
     if let Some(helper) = helper::engaged() {
         return helper.ask(&Task::ForwardBlockers, None);
     }
-    let listing = run(&["--json", "list", "chains"], "")?;
+    let listing = run(&["--json", "list", "chains"], "", SHORT)?;
     let listing: Value = serde_json::from_str(&listing)
         .map_err(|error| Error::NftRefused(format!("its listing is not JSON: {error}")))?;
     let objects = listing["nftables"].as_array().into_iter().flatten();
@@ -295,35 +294,24 @@ fn family(prefix: &Prefix) -> &'static str {
 }
 
 /// Runs `nft` with a script, or with arguments and no script.
-fn run(arguments: &[&str], script: &str) -> Result<String, Error> {
+fn run(arguments: &[&str], script: &str, patience: Duration) -> Result<String, Error> {
     let arguments = if arguments.is_empty() {
         &["-f", "-"]
     } else {
         arguments
     };
-    let mut nft = Command::new("nft")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NftMissing,
-            _ => Error::Os {
-                doing: "run nft".into(),
-                source: error,
-            },
-        })?;
-    if let Some(mut stdin) = nft.stdin.take() {
-        // When nft stops reading early, its complaint says why.
-        let _ = stdin.write_all(script.as_bytes());
-    }
-    let output = nft.wait_with_output().doing(|| "run nft".into())?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let said = program::run("nft", arguments, script, patience);
+    let said = said.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NftMissing,
+        _ => Error::Os {
+            doing: "run nft".into(),
+            source: error,
+        },
+    })?;
+    if said.success {
+        Ok(said.output)
     } else {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        Err(Error::NftRefused(complaint.trim().to_owned()))
+        Err(Error::NftRefused(said.complaint))
     }
 }
 

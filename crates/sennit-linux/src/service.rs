@@ -1,7 +1,7 @@
 //! What a helper does ([`crate::helper`]).
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
     os::fd::OwnedFd,
@@ -20,10 +20,15 @@ use crate::{
     footprint::{Holding, Order},
     forward_blockers,
     helper::{Line, Task},
-    nameservers, tun,
+    nameservers,
+    netlink::{Interface, Netlink},
+    tun,
     udp::{self, LinkBinding},
     wire,
 };
+
+/// Rules that lead packets to classes, at most: each is looked at for every packet of the host.
+const MOST_CLASS_RULES: usize = 1024;
 
 /// Interface indices of the TUN devices that are up.
 type Devices = Arc<Mutex<BTreeSet<u32>>>;
@@ -44,8 +49,10 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
 struct Service {
     /// That of the one footprint, once it was begun.
     begun: Option<DeviceName>,
-    /// Those that have a queue.
-    attached: BTreeSet<DeviceName>,
+    /// Name servers are told of for it.
+    tells_names: bool,
+    /// Those that were given a queue, with the index that each had by then.
+    attached: BTreeMap<DeviceName, u32>,
     devices: Devices,
 }
 
@@ -57,9 +64,10 @@ impl Service {
                 directory,
                 blocked,
             } => {
-                if self.begun.replace(device.clone()).is_some() {
+                if self.begun.is_some() {
                     return Err(refused("begin a second footprint"));
                 }
+                self.begun = Some(device.clone());
                 let holding = Holding::begin(&device, &directory, &blocked)?;
                 let (line, devices) = (Line::from(needed(about)?), Arc::clone(&self.devices));
                 apart("footprint", move || {
@@ -75,37 +83,73 @@ impl Service {
                 let binding = LinkBinding {
                     device: &device,
                     address,
-                    mark: mark.map(known).transpose()?,
+                    mark: mark.map(|mark| self.known(mark)).transpose()?,
                 };
                 udp::bind_to_link(&Socket::from(needed(about)?), &binding)?;
             }
-            Task::Mark(mark) => udp::set_mark(&Socket::from(needed(about)?), Some(known(mark)?))?,
+            Task::Mark(mark) => {
+                udp::set_mark(&Socket::from(needed(about)?), Some(self.known(mark)?))?;
+            }
             Task::GrowBuffers => udp::grow_buffers(&Socket::from(needed(about)?)),
             Task::Attach {
                 device,
                 queues,
                 first,
             } => {
-                tun::make_queue(&File::from(needed(about)?), &device, queues, first)?;
-                self.attached.insert(device);
+                self.attach(&File::from(needed(about)?), device, queues, first)?;
             }
-            Task::Raise { device, mtu } => {
-                if !self.attached.contains(&device) {
-                    return Err(refused("bring up a device of others"));
-                }
-                let index = tun::raise(&device, mtu)?;
-                lock(&self.devices).insert(index);
-                return wire::value(index);
-            }
+            Task::Raise { device, mtu } => return wire::value(self.raise(&device, mtu)?),
             Task::TellNames => {
                 let device = self.begun.clone();
                 let device = device.ok_or_else(|| refused("tell names without a footprint"))?;
+                if std::mem::replace(&mut self.tells_names, true) {
+                    return Err(refused("tell names a second time"));
+                }
                 let line = Line::from(needed(about)?);
                 apart("names", move || nameservers::serve(&device, line))?;
             }
             Task::ForwardBlockers => return wire::value(forward_blockers()?),
         }
         Ok(Value::Null)
+    }
+
+    /// Makes a file a queue of a device that this makes, or that had its first queue from here. One
+    /// that an operator has made beforehand is taken as the footprint's alone.
+    fn attach(
+        &mut self,
+        file: &File,
+        device: DeviceName,
+        queues: usize,
+        first: bool,
+    ) -> Result<(), Error> {
+        if !first && !self.attached.contains_key(&device) {
+            return Err(refused("attach a queue to a device of others"));
+        }
+        let may_be_there = !first || self.begun.as_ref() == Some(&device);
+        tun::make_queue(file, &device, queues, first, may_be_there)?;
+        // While the file is open the name is that of its device.
+        let index = Interface::lookup(&mut Netlink::open()?, device.as_str())?.index;
+        self.attached.insert(device, index);
+        Ok(())
+    }
+
+    fn raise(&self, device: &DeviceName, mtu: u32) -> Result<u32, Error> {
+        let index = Interface::lookup(&mut Netlink::open()?, device.as_str())?.index;
+        if self.attached.get(device) != Some(&index) {
+            return Err(refused("bring up a device of others"));
+        }
+        tun::raise(device, mtu)?;
+        lock(&self.devices).insert(index);
+        Ok(index)
+    }
+
+    /// A mark of this daemon's own.
+    fn known(&self, mark: u32) -> Result<u32, Error> {
+        let own = self.begun.as_ref().map(Instance::of);
+        let is_own = own.is_some() && Instance::of_table(mark) == own;
+        is_own
+            .then_some(mark)
+            .ok_or_else(|| refused("use a mark of others"))
     }
 }
 
@@ -151,11 +195,15 @@ fn permit(order: &Order, devices: &Devices) -> Result<(), Error> {
         return Err(refused("change a device that is not this daemon's"));
     }
     match order {
-        Order::LoosenReversePath(name) if !is_plain(name) => {
-            Err(refused("loosen what is no interface"))
-        }
+        Order::LoosenReversePath(name)
+        | Order::RouteLink {
+            interface: name, ..
+        } if !is_interface(name) => Err(refused("change what is no interface")),
         Order::Route { classes, .. } if !classes.iter().all(has_table) => {
             Err(refused("route in tables of others"))
+        }
+        Order::Route { classes, .. } if classes.len() > MOST_CLASS_RULES => {
+            Err(refused("have so many rules for classes"))
         }
         _ => Ok(()),
     }
@@ -165,17 +213,10 @@ fn has_table(class: &ClassRoute) -> bool {
     class.class < usize::from(MAX_ROUTED_CLASSES)
 }
 
-/// Whether an interface can have this name, as a part of a path.
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..")
-}
-
-/// A mark of Sennit's own.
-fn known(mark: u32) -> Result<u32, Error> {
-    let instance = Instance::of_table(mark);
-    instance
-        .map(|_| mark)
-        .ok_or_else(|| refused("use a mark of others"))
+/// Whether an interface can have this name, as a part of a path below which switches are. Two of
+/// them are for all interfaces.
+fn is_interface(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && !matches!(name, "." | ".." | "all" | "default")
 }
 
 fn needed(about: Option<OwnedFd>) -> Result<OwnedFd, Error> {
@@ -226,6 +267,11 @@ mod tests {
             device: "lo".parse().unwrap(),
             mtu: 1280,
         };
+        let another = Task::Attach {
+            device: "sntothers".parse().unwrap(),
+            queues: 2,
+            first: false,
+        };
         let answers = ask(&[
             (Task::Mark(0x1234), true),
             (bind(0x1234), true),
@@ -233,9 +279,18 @@ mod tests {
             (Task::GrowBuffers, false),
             (Task::TellNames, true),
             (raise, true),
+            (another, true),
         ]);
 
-        let reasons = ["mark", "mark", "descr", "descr", "footprint", "device"];
+        let reasons = [
+            "mark",
+            "mark",
+            "descr",
+            "descr",
+            "footprint",
+            "device",
+            "device",
+        ];
         for (answer, said) in answers.into_iter().zip(reasons) {
             let Err(Error::Os { doing, source }) = answer else {
                 panic!("{said}: {answer:?}");
@@ -243,6 +298,38 @@ mod tests {
             assert!(doing.contains(said), "{doing}");
             assert!(source.to_string().contains("permission denied"), "{source}");
         }
+    }
+
+    #[test]
+    fn marks_are_those_of_the_footprint_that_was_begun() {
+        let mark_of = |device: &str| Instance::of(&device.parse().unwrap()).link_mark(0).unwrap();
+        let mut helper = Service::default();
+        assert!(helper.known(mark_of("sennit0")).is_err());
+
+        helper.begun = Some("sennit0".parse().unwrap());
+
+        assert_eq!(
+            helper.known(mark_of("sennit0")).unwrap(),
+            mark_of("sennit0")
+        );
+        assert!(helper.known(mark_of("sennit1")).is_err());
+    }
+
+    #[test]
+    fn a_footprint_that_is_refused_changes_nothing() {
+        let mut helper = Service {
+            begun: Some("sennit0".parse().unwrap()),
+            ..Service::default()
+        };
+        let second = Task::Begin {
+            device: "eth0".parse().unwrap(),
+            directory: "/nowhere".into(),
+            blocked: Vec::new(),
+        };
+
+        assert!(helper.handle(second, None).is_err());
+
+        assert_eq!(helper.begun, Some("sennit0".parse().unwrap()));
     }
 
     #[test]
@@ -277,20 +364,30 @@ mod tests {
         assert!(is_permitted(addresses(7)));
         assert!(!is_permitted(addresses(8)));
         assert!(is_permitted(loosen("eth1.20")));
-        for name in ["", ".", "..", "../../kernel", "a/b"] {
+        for name in ["", ".", "..", "../../kernel", "a/b", "all", "default"] {
             assert!(!is_permitted(loosen(name)), "{name}");
+            let (link, interface) = (0, name.into());
+            assert!(
+                !is_permitted(Order::RouteLink { link, interface }),
+                "{name}"
+            );
         }
         assert!(is_permitted(Order::Forward(Family::V4)));
-        let route = |class| Order::Route {
-            routes: Vec::new(),
-            classes: vec![ClassRoute {
+        let route = |class, count| {
+            let only = crate::netlink::Selector::default();
+            let device = 7;
+            let rule = ClassRoute {
                 class,
-                device: 7,
-                only: crate::netlink::Selector::default(),
-            }],
+                device,
+                only,
+            };
+            let (routes, classes) = (Vec::new(), vec![rule; count]);
+            Order::Route { routes, classes }
         };
-        assert!(is_permitted(route(usize::from(MAX_ROUTED_CLASSES) - 1)));
-        assert!(!is_permitted(route(usize::from(MAX_ROUTED_CLASSES))));
+        let most = usize::from(MAX_ROUTED_CLASSES);
+        assert!(is_permitted(route(most - 1, MOST_CLASS_RULES)));
+        assert!(!is_permitted(route(most, 1)));
+        assert!(!is_permitted(route(0, MOST_CLASS_RULES + 1)));
     }
 
     #[test]

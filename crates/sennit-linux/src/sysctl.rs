@@ -9,10 +9,12 @@
 //! The file names the boot and the network namespace it is about; in any other it means nothing.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
-    io,
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
+    io::{self, Read as _},
     os::unix::fs::{MetadataExt, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{DeviceName, Draft, Error, error::Doing, instance::is_running};
@@ -21,6 +23,10 @@ use crate::{DeviceName, Draft, Error, error::Doing, instance::is_running};
 const SET: [&str; 2] = ["net/ipv4/", "net/ipv6/"];
 const SUFFIX: &str = ".sysctl";
 const LOCK: &str = "sysctl.lock";
+/// A record has a line of some fifty bytes for each interface.
+const LONGEST: u64 = 64 << 10;
+const PATIENCE: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A switch below `/proc/sys`, the value it had, and the one that we gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +119,7 @@ impl Sysctls {
 
     /// The claims in the file of `device`; none if it is missing, damaged, or about another boot.
     fn read_claims(&self, device: &DeviceName) -> Vec<Claim> {
-        let text = fs::read_to_string(self.file(device)).unwrap_or_default();
+        let text = read_record(&self.file(device)).unwrap_or_default();
         match text.split_once('\n') {
             Some((scope, claims)) if scope == self.scope => {
                 claims.lines().filter_map(Claim::parse).collect()
@@ -192,7 +198,7 @@ impl Lock {
         let path = directory.join(LOCK);
         loop {
             let file = open_lock(&path)?;
-            file.lock()?;
+            lock_soon(&file)?;
             // Whoever had it before may have deleted the file that was waited for.
             let ours = file.metadata()?.ino();
             if fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
@@ -234,6 +240,39 @@ fn open_lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Nobody holds it for longer than it takes to read and write a few small files.
+fn lock_soon(file: &File) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other(
+                    "another process holds it and does not let go",
+                ));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+/// The text of a record. What somebody else has put in its place, as a pipe that never ends or a
+/// link to another file, has none.
+fn read_record(path: &Path) -> io::Result<String> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 impl Claim {
     fn line(&self) -> String {
         format!("{} {} {}\n", self.key, self.before, self.ours)
@@ -265,6 +304,8 @@ fn path(key: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -339,6 +380,20 @@ mod tests {
         fs::write(folder.path().join(format!("1-other{SUFFIX}")), "").unwrap();
         drop(Lock::take(folder.path()).unwrap());
         assert!(there.exists(), "another daemon has claims");
+    }
+
+    #[test]
+    fn what_is_no_small_file_of_its_own_is_no_record_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [pipe, link, long] = ["pipe", "link", "long"].map(|it| folder.path().join(it));
+        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        std::os::unix::fs::symlink("/proc/version", &link).unwrap();
+        fs::write(&long, "x".repeat(LONGEST as usize + 1)).unwrap();
+
+        assert!(read_record(&pipe).is_err());
+        assert!(read_record(&link).is_err());
+        assert_eq!(read_record(&long).unwrap().len() as u64, LONGEST);
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn attach(name: &DeviceName, queues: usize, first: bool) -> Result<File, Error> 
                 source: error,
             },
         })?;
-    make_queue(&file, name, queues, first)?;
+    make_queue(&file, name, queues, first, true)?;
     sys::tun_set_header_len(&file, VirtioNetHdr::LEN as libc::c_int)
         .doing(|| format!("set the header length of {name}"))?;
     Ok(file)
@@ -225,12 +225,14 @@ pub(crate) fn raise(name: &DeviceName, mtu: u32) -> Result<u32, Error> {
     Ok(index)
 }
 
-/// Makes `file` a queue of a device that has so many; the first of them makes the device.
+/// Makes `file` a queue of a device that has so many; the first of them makes the device. One with
+/// a single queue `may_be_there` already.
 pub(crate) fn make_queue(
     file: &File,
     name: &DeviceName,
     queues: usize,
     first: bool,
+    may_be_there: bool,
 ) -> Result<(), Error> {
     if let Some(helper) = helper::engaged() {
         let device = name.clone();
@@ -244,9 +246,9 @@ pub(crate) fn make_queue(
     let mut flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
     if queues > 1 {
         flags |= IFF_MULTI_QUEUE;
-        if first {
-            flags |= IFF_TUN_EXCL;
-        }
+    }
+    if first && (queues > 1 || !may_be_there) {
+        flags |= IFF_TUN_EXCL;
     }
     sys::tun_attach(file, name.as_str(), flags).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => Error::DeviceBusy(name.to_string()),

@@ -163,6 +163,23 @@ impl Arrivals {
         }
     }
 
+    /// Different messages that arrived.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Messages that were under way longer than the fastest by more than this.
+    #[must_use]
+    pub fn later_than(&self, more: Duration) -> u64 {
+        let mut delays = Times::default();
+        if let Some(offsets) = &self.offsets {
+            offsets.add_to(&mut delays, offsets.least);
+        }
+        let late = delays.each().filter(|(delay, _)| *delay > more);
+        late.map(|(_, count)| u64::from(count)).sum()
+    }
+
     /// What they come to, of so many that were sent if that is known.
     #[must_use]
     pub fn figures(&self, sent: Option<u64>) -> ArrivalFigures {
@@ -311,6 +328,14 @@ mod tests {
         let half = found.p50_seconds.expect("there are delays");
         assert!((half - 0.48).abs() < 1e-3, "{found:?}");
         assert_eq!(found.count, 101);
+    }
+
+    #[test]
+    fn who_is_late_is_late_against_the_fastest() {
+        let arrivals = arrivals(&[(0, 90), (1, 100), (2, 20), (3, 79), (4, 200)]);
+
+        assert_eq!(arrivals.later_than(MS * 60), 3);
+        assert_eq!(Arrivals::default().later_than(MS), 0);
     }
 
     #[test]

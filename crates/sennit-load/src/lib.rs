@@ -11,11 +11,13 @@
 //! - [`Schedule`] says when an open loop sends next, however late the machine is.
 //! - [`selfcheck`] says whether an emulated link is as asked, by what probes met there.
 //! - [`Echo`] measures round trips by ICMP.
+//! - [`Machine`] is where it was measured.
 //! - [`tcp`], [`packets`] and, with the feature `quinn`, `quic` send and receive.
 
 mod arrivals;
 mod bins;
 mod echo;
+mod machine;
 pub mod packets;
 #[cfg(feature = "quinn")]
 pub mod quic;
@@ -28,6 +30,7 @@ mod times;
 pub use arrivals::{ArrivalFigures, Arrivals};
 pub use bins::{BIN, Bins, FINE_BIN, median, quantile};
 pub use echo::Echo;
+pub use machine::Machine;
 pub use received::{Bulk, Received};
 pub use schedule::Schedule;
 pub use times::{Bucket, TimeFigures, Times};

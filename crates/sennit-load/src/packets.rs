@@ -7,6 +7,8 @@
 //! Every packet is handed to the kernel by itself, as those of many small senders are, in
 //! `sendmmsg` calls; the receiver takes what the kernel has joined (UDP GRO).
 
+mod stream;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -18,6 +20,8 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmm
 use sennit_linux::poller::{Events, Interest, Poller, set_timer_slack};
 use sennit_linux::udp::{BATCH_SIZE, LinkSocket, RecvMeta, Transmit, UDP_BUFFER};
 use sennit_netem::Direction;
+
+pub use stream::{STAMP, Stream, Streamed, stream};
 
 /// Packets per second that any machine can.
 const FIRST_RATE: f64 = 20_000.0;

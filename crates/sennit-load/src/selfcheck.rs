@@ -116,6 +116,14 @@ impl Property {
 }
 
 impl Check {
+    /// What was asked, what was measured and how far off it may be, with their unit.
+    #[must_use]
+    pub fn words(&self) -> [String; 3] {
+        let (scale, unit) = self.property.scale();
+        [self.asked, self.measured, self.tolerance]
+            .map(|value| format!("{:.3} {unit}", value * scale))
+    }
+
     /// Whether the link is as asked.
     #[must_use]
     pub fn passes(&self) -> bool {

@@ -5,12 +5,14 @@
 //! types it does not know without holding them, and holds at most [`MAX_CAPSULE`] bytes of one.
 
 mod address;
+mod authority;
 mod lan;
 mod link;
 mod reader;
 mod route;
 
 pub use address::{AssignedAddress, RequestedAddress};
+pub use authority::NextAuthority;
 pub use lan::{MAX_REASON, RefusedPrefix};
 pub use link::{LinkInfo, LinkState, MAX_LINK_NAME};
 pub use reader::CapsuleReader;
@@ -37,6 +39,8 @@ const LINK: u64 = 0x2b5e_1001;
 const REFUSED_LAN: u64 = 0x2b5e_1002;
 /// Likewise.
 const TERMS: u64 = 0x2b5e_1003;
+/// Likewise.
+const AUTHORITY: u64 = 0x2b5e_1004;
 /// The longest text of terms, in bytes: a line for each of many links.
 const MAX_TERMS: usize = 4096;
 
@@ -59,6 +63,8 @@ pub enum Capsule {
     /// What an edge wants of its hub for the class of this tunnel from now on, as parameters of the
     /// `sennit` header; visible ASCII.
     Terms(String),
+    /// Another authority of the hub, which an edge should move to.
+    Authority(NextAuthority),
 }
 
 /// Why a capsule is malformed.
@@ -145,6 +151,10 @@ impl Capsule {
                 value.extend_from_slice(text.as_bytes());
                 Ok(TERMS)
             }
+            Self::Authority(next) => {
+                next.put(value);
+                Ok(AUTHORITY)
+            }
         }
     }
 
@@ -158,6 +168,7 @@ impl Capsule {
             LINK => Self::Link(LinkInfo::take(&value)?),
             REFUSED_LAN => Self::RefusedLan(lan::take(&value)?),
             TERMS => Self::Terms(check_terms(&value)?.to_owned()),
+            AUTHORITY => Self::Authority(NextAuthority::take(&value)?),
             _ => return Ok(None),
         }))
     }
@@ -173,6 +184,7 @@ const fn is_known(kind: u64) -> bool {
             | LINK
             | REFUSED_LAN
             | TERMS
+            | AUTHORITY
     )
 }
 
@@ -215,6 +227,7 @@ pub(crate) mod tests {
             link::tests::any_link().prop_map(Capsule::Link),
             "[!-~]{0,200}".prop_map(Capsule::Terms),
             vec(lan::tests::any_refused(), 0..5).prop_map(Capsule::RefusedLan),
+            authority::tests::any_authority().prop_map(Capsule::Authority),
         ]
     }
 
@@ -226,7 +239,11 @@ pub(crate) mod tests {
 
     #[test]
     fn our_capsule_types_are_no_grease() {
-        assert!([LINK, REFUSED_LAN].iter().all(|kind| kind % 0x29 != 0x17));
+        assert!(
+            [LINK, REFUSED_LAN, TERMS, AUTHORITY]
+                .iter()
+                .all(|kind| kind % 0x29 != 0x17)
+        );
     }
 
     #[test]
@@ -242,7 +259,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_value_is_a_capsule_that_encodes_to_itself_or_an_error(
-            kind in prop_oneof![0u64..5, Just(LINK), Just(REFUSED_LAN)],
+            kind in prop_oneof![0u64..5, Just(LINK), Just(REFUSED_LAN), Just(AUTHORITY)],
             value: Vec<u8>,
         ) {
             if let Ok(Some(capsule)) = Capsule::decode(kind, value.clone().into()) {

@@ -44,5 +44,5 @@ pub use direction::Direction;
 pub use link::{Counters, Dropped, Link, Reason};
 pub use motion::{Motion, script};
 pub use nat::{Dependence, Nat, NatConfig};
-pub use spec::{BadSpec, LinkSpec};
+pub use spec::{BadSpec, LinkSpec, NETWORKS};
 pub use trace::{BadTrace, Passage, Step, Trace};

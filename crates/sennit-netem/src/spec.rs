@@ -8,6 +8,8 @@
 //! A rate may be a [`Motion`]: `word[@seed][*factor]`. `lte@7/20` drives at 20 ms,
 //! `starlink@3*2/25` is one of twice the usual rate, and `steps:20/15` moves only from the edge to
 //! the hub.
+//!
+//! For delay and loss may stand one of [`NETWORKS`]: `50/mobile`.
 
 use std::{
     fmt::{self, Display},
@@ -22,6 +24,15 @@ use crate::{Bitrate, Config, Direction, Jitter, Loss, Motion, script};
 
 /// What a text must look like.
 const FORM: &str = "rate[:rate down]/delay[±jitter[r]][/loss%]";
+
+/// Networks that load testers of QUIC have used, and what stands for them behind a rate. These
+/// testers give round trips of 20, 50, 250 and 100 ms, and no rate.
+pub const NETWORKS: [(&str, &str); 4] = [
+    ("production", "10/0.1%"),
+    ("mobile", "25/5%"),
+    ("satellite", "125/1%"),
+    ("high-loss", "50/10%"),
+];
 
 /// Both directions of a link.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -73,7 +84,8 @@ impl Display for BadSpec {
         let Self { text, reason } = self;
         write!(
             f,
-            "link `{text}`: {reason}; a link is {FORM}, like 30/10, 3:30/40±8/0.5% or lte@7/20"
+            "link `{text}`: {reason}; a link is {FORM}, like 30/10, 3:30/40±8/0.5%, lte@7/20 or \
+             50/mobile"
         )
     }
 }
@@ -100,9 +112,10 @@ impl TryFrom<String> for LinkSpec {
 }
 
 fn parse(text: &str) -> Result<LinkSpec, String> {
-    let mut parts = text.split('/');
-    let rates = parts.next().unwrap_or_default();
-    let delay = parts.next().ok_or("it has no delay")?;
+    let (rates, rest) = text.split_once('/').ok_or("it has no delay")?;
+    let known = NETWORKS.iter().find(|(name, _)| *name == rest);
+    let mut parts = known.map_or(rest, |(_, rest)| rest).split('/');
+    let delay = parts.next().unwrap_or_default();
     let loss = parts.next().unwrap_or("0");
     if parts.next().is_some() {
         return Err("it has more than rate, delay and loss".into());
@@ -213,6 +226,14 @@ mod tests {
         ] {
             let link: LinkSpec = text.parse().expect(text);
             assert_eq!(link.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_network_stands_for_its_delay_and_loss() {
+        for (name, meant) in NETWORKS {
+            let link: LinkSpec = format!("3:30/{name}").parse().expect(name);
+            assert_eq!(link.to_string(), format!("3:30/{meant}"));
         }
     }
 

@@ -24,6 +24,9 @@ pub(crate) struct Wire {
     pub(crate) bytes: BytesMut,
 }
 
+/// ECN fields: of a transport that knows no marks, and of a packet that has one.
+const NOT_ECT: u8 = 0b00;
+const CE: u8 = 0b11;
 /// The number of UDP.
 const UDP: u8 = 17;
 /// Hosts behind a NAT box have addresses that nobody sees.
@@ -123,6 +126,12 @@ pub(crate) struct Way {
     pub(crate) hellos: Option<BTreeSet<Vec<u8>>>,
     /// So many of the next packets are lost.
     pub(crate) loses: u32,
+    /// One of so many that can be marked leaves as having met congestion; 0 for none.
+    pub(crate) marks_each: u32,
+    /// Such packets since the last one.
+    unmarked: u32,
+    /// Type of service of the packets that were put on it: code point and ECN field.
+    pub(crate) services: BTreeSet<u8>,
 }
 
 impl Way {
@@ -137,6 +146,9 @@ impl Way {
             keeps: 0,
             hellos: None,
             loses: 0,
+            marks_each: 0,
+            unmarked: 0,
+            services: BTreeSet::new(),
         }
     }
 
@@ -157,11 +169,12 @@ impl Way {
         now: Instant,
     ) -> Option<usize> {
         let mut told = None;
+        self.services.insert(transmit.dscp << 2 | transmit.ecn);
         for packet in bytes.chunks(transmit.segment.unwrap_or(bytes.len()).max(1)) {
             let wire = Wire {
                 from,
                 to: transmit.remote,
-                ecn: transmit.ecn,
+                ecn: self.marked(transmit.ecn),
                 bytes: BytesMut::from(packet),
             };
             let len = packet.len() + UDP_OVERHEAD;
@@ -184,6 +197,19 @@ impl Way {
             }
         }
         told
+    }
+
+    /// The ECN field with which a packet travels on (RFC 3168 §5).
+    fn marked(&mut self, ecn: u8) -> u8 {
+        if self.marks_each == 0 || ecn == NOT_ECT {
+            return ecn;
+        }
+        self.unmarked += 1;
+        if self.unmarked < self.marks_each {
+            return ecn;
+        }
+        self.unmarked = 0;
+        CE
     }
 
     fn note_seen(&mut self, packet: &[u8]) {

@@ -110,6 +110,7 @@ impl World {
                     site: "site".into(),
                     addresses: vec![EDGE.into()],
                     credential: CREDENTIAL,
+                    next: None,
                 };
                 match self.refuses {
                     Some((status, reason)) => self.hub.refuse(request, status, reason, now),

@@ -1,7 +1,7 @@
 //! What can happen to a world while it runs: to its links, to the clocks of its machines, to these
 //! themselves.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use sennit_engine::{HubConfig, LinkUpdate, SocketId};
 use sennit_netem::{Config, Nat, NatConfig};
@@ -134,6 +134,19 @@ impl World {
     /// The next packets that the edge puts on a link are lost, so many of them.
     pub fn lose_next(&mut self, link: usize, packets: u32) {
         self.cables[link].up.loses = packets;
+    }
+
+    /// Of what the edge puts on a link, one of so many packets that can be marked is from now on,
+    /// as by a queue that stands; with 0 none is.
+    pub fn mark_each(&mut self, link: usize, packets: u32) {
+        self.cables[link].up.marks_each = packets;
+    }
+
+    /// The types of service, code point and ECN field, of what edge and hub put on a link since the
+    /// last call.
+    pub fn take_services(&mut self, link: usize) -> [BTreeSet<u8>; 2] {
+        let cable = &mut self.cables[link];
+        [&mut cable.up, &mut cable.down].map(|way| std::mem::take(&mut way.services))
     }
 
     /// Bytes of all IP packets that both ends put on a link so far.

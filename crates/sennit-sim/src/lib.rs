@@ -6,6 +6,7 @@
 //! depend on it (see [`Authority`]). Inner packets are handed in and taken out by the test, or by
 //! the hosts of a [`Transfer`], which send as much as the tunnel carries.
 
+mod autorate;
 mod cable;
 pub mod chaos;
 mod dice;
@@ -38,6 +39,7 @@ use sennit_engine::{
 };
 use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 
+pub use autorate::Autorate;
 use cable::{Cable, Wire};
 pub use dice::Dice;
 use exchange::received;

@@ -45,6 +45,9 @@ pub fn number(packet: &[u8]) -> Option<u32> {
         .map(|n| u32::from_be_bytes([n[0], n[1], n[2], n[3]]))
 }
 
+/// The port of the first flow of a [`Stream`].
+const FIRST_PORT: u16 = 7;
+
 /// A steady stream of numbered packets from the edge to the server, and what became of it.
 pub struct Stream {
     interval: Duration,
@@ -52,6 +55,8 @@ pub struct Stream {
     /// Sizes that follow each other, and by how much they grow.
     places: u32,
     step: usize,
+    /// The greatest number that arrived of each flow; the packets are of these in turn.
+    newest: Vec<u32>,
     sent: u32,
     begun: Instant,
     next: Instant,
@@ -62,9 +67,8 @@ pub struct Stream {
     pub longest_gap: Duration,
     /// Packets that arrived a second time.
     pub duplicates: u32,
-    /// Packets that arrived after one that was sent later.
+    /// Packets that arrived after one of their flow that was sent later.
     pub disordered: u32,
-    newest: u32,
 }
 
 impl Stream {
@@ -75,6 +79,7 @@ impl Stream {
             len,
             places: 1,
             step: 0,
+            newest: vec![0],
             sent: 0,
             begun: now,
             next: now,
@@ -83,7 +88,15 @@ impl Stream {
             longest_gap: Duration::ZERO,
             duplicates: 0,
             disordered: 0,
-            newest: 0,
+        }
+    }
+
+    /// This stream as so many flows, whose packets take turns.
+    #[must_use]
+    pub fn with_flows(self, flows: u16) -> Self {
+        Self {
+            newest: vec![0; flows.max(1).into()],
+            ..self
         }
     }
 
@@ -104,7 +117,8 @@ impl Stream {
         while self.next <= end {
             world.run(self.next - world.now());
             let len = self.len + self.step * (self.sent % self.places) as usize;
-            world.send_from_edge(&udp(EDGE, SERVER, 7, self.sent, len));
+            let port = FIRST_PORT + self.flow(self.sent) as u16;
+            world.send_from_edge(&udp(EDGE, SERVER, port, self.sent, len));
             self.sent += 1;
             self.next += self.interval;
             self.take(world);
@@ -126,13 +140,20 @@ impl Stream {
             let Some(number) = number(&packet) else {
                 continue;
             };
-            self.disordered += u32::from(number < self.newest);
-            self.newest = self.newest.max(number);
+            let flow = self.flow(number);
+            let newest = &mut self.newest[flow];
+            self.disordered += u32::from(number < *newest);
+            *newest = number.max(*newest);
             let took = at - (self.begun + self.interval * number);
             if self.arrived.insert(number, took).is_some() {
                 self.duplicates += 1;
             }
         }
+    }
+
+    /// The flow that a packet is of.
+    fn flow(&self, number: u32) -> usize {
+        number as usize % self.newest.len()
     }
 
     /// Packets that have not arrived.

@@ -319,6 +319,7 @@ Examples:
   sennit why 10.9.0.2:5201           # one flow, or all with this end
   sennit why tcp 10.0.0.2:40000 to 10.9.0.2:5201
   sennit why --packet \"udp 192.168.8.7 10.9.0.2 5060\"
+  sennit why --packet \"udp 192.168.8.7 10.9.0.2 5060 dscp ef mark 0x10 in eth1.20\"
 
 A flow is named by addresses, ports (:443), a protocol (udp), or several of these. Each end of the
 tunnel tells of what it sends, so ask the hub about downloads. At a hub --packet is about flows that
@@ -330,7 +331,8 @@ struct WhyArgs {
     /// List the busiest flows
     #[arg(long, conflicts_with = "what")]
     flows: bool,
-    /// Say which class a packet would take, and by which rule: protocol, source, destination, port
+    /// Say which class a packet would take, and by which rule: protocol, source, destination, port,
+    /// then sport, dscp, size, mark, in and uid as in `match`
     #[arg(long, value_name = "PACKET", conflicts_with_all = ["what", "flows"])]
     packet: Option<DescribedPacket>,
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]

@@ -46,13 +46,13 @@ pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::HostFinding;
 pub(crate) use self::host::look_at_interfaces;
 pub(crate) use self::limits::MTU;
-pub use self::matching::{Match, PortRange};
+pub use self::matching::{Kernel, Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 pub(crate) use self::private::{hosts, without_secrets};
 pub use self::salvage::{Salvaged, salvage};
 use self::section::{Section, kind_of};
 pub use self::values::SECRET_IN_CONFIG;
-pub use crate::policy::{Delivery, Policy};
+pub use crate::policy::{Delivery, Leak, Policy};
 use crate::reach::Reach;
 use crate::remote::Remote;
 
@@ -169,15 +169,6 @@ pub struct EdgeConfig {
     pub classes: Vec<Class>,
 }
 
-/// What becomes of packets that belong into the tunnel while there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leak {
-    /// They go nowhere, and whoever sends them is told so.
-    Block,
-    /// They leave by the host's other routes.
-    Allow,
-}
-
 /// How to trust and greet a third-party CONNECT-IP proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
@@ -208,7 +199,7 @@ pub struct Link {
     pub overflow: bool,
     /// Bytes that it may carry in a billing cycle, both ways.
     pub cap: Option<u64>,
-    /// The day of the month on which a cycle begins, 1 to 28.
+    /// The day of the month on which a cycle begins, 1 to 31; in a shorter month its last day.
     pub reset_day: u8,
 }
 

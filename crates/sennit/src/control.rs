@@ -10,14 +10,14 @@ mod client;
 mod lock;
 mod server;
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::client::{Client, ClientError};
-pub use self::server::{BindError, Server};
+pub use self::server::{BindError, Entrance, Server};
 
 use crate::{
     config::{Change, HostFinding, Severity},
@@ -86,7 +86,12 @@ pub trait Ask: Send + Sync + 'static {
     fn status(&self, request: &Request) -> Result<Status, Refused>;
     /// What it says to any request.
     fn answer(&self, request: Request) -> Response;
+    /// What went over links within a second is counted; an edge tells it of its links.
+    fn note_rates(&self, _: LinkRates) {}
 }
+
+/// Bytes that links sent and received in a second, by their names.
+pub type LinkRates = BTreeMap<String, [f64; 2]>;
 
 /// What somebody wants of the config who edits it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

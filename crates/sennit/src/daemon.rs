@@ -45,7 +45,7 @@ use signal_hook::{
 use crate::{
     api::{self, Api},
     config::{ApiConfig, Notify},
-    control::{Ask, Server},
+    control::{Ask, Entrance, Server},
     exit::Failure,
     history::Recorder,
     journal::{Event, Journal, Keeper},
@@ -76,15 +76,14 @@ struct Doors {
 
 /// Opens the control socket and the API.
 fn open_doors(
-    control: &Path,
+    entrance: Entrance,
     config: &ApiConfig,
     front: Arc<dyn Ask>,
     books: (Journal, PathBuf),
 ) -> Result<Doors, Failure> {
     let (door, visitors) = api::door();
     let asked = Arc::clone(&front);
-    // First the socket: it tells of another daemon with this config.
-    let control = Server::bind_with_http(control, move |it| asked.answer(it), door)?;
+    let control = Server::start_with_http(entrance, move |it| asked.answer(it), door)?;
     let (journal, history) = books;
     let recorder = Recorder::start(&history, Arc::clone(&front)).map_err(Failure::runtime)?;
     let archive = recorder.archive().clone();
@@ -196,10 +195,34 @@ mod tests {
     use crate::{
         config::{Delivery, Policy},
         status::{
-            HeaderStatus, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus, State,
-            TunnelStatus,
+            HeaderStatus, LinkState, LinkStatus, LinkTraffic, OrderStatus, PathState, PathStatus,
+            QueueStatus, RepairStatus, State, TunnelStatus,
         },
     };
+
+    /// A link that is up.
+    pub(super) fn link(name: &str) -> LinkStatus {
+        LinkStatus {
+            name: name.into(),
+            interface: "wwan0".into(),
+            address: None,
+            tier: 1,
+            weight: 1,
+            state: LinkState::Up,
+            cause: None,
+            reason: None,
+            hub: None,
+            since_seconds: 0.0,
+            standby: false,
+            up_limit_bytes_per_second: None,
+            down_limit_bytes_per_second: None,
+            limited_by_operator: false,
+            sent_bytes_per_second: None,
+            received_bytes_per_second: None,
+            account: None,
+            traffic: LinkTraffic::default(),
+        }
+    }
 
     /// A path that is up.
     pub(super) fn path(link: &str) -> PathStatus {
@@ -264,6 +287,7 @@ mod tests {
             fec: Default::default(),
             striping: None,
             paths: Vec::new(),
+            unanswered: Vec::new(),
             flow_count: 0,
             flows: Vec::new(),
         }

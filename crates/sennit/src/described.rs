@@ -7,10 +7,13 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{Kernel, Match, PortRange};
+
 /// A packet of which `sennit why --packet` says where it would go.
 ///
 /// First the protocol, the source, the destination and, if it has ports, the destination port; then
-/// in any order `sport 40000`, `dscp 46` and `size 200`.
+/// in any order and in the words of `match` what else is known: `sport 40000`, `dscp ef`, `size
+/// 200`, `mark 0x10`, and either `in eth1.20` or `uid 1000`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct DescribedPacket {
@@ -22,17 +25,27 @@ pub struct DescribedPacket {
     destination_port: u16,
     dscp: u8,
     size: u16,
+    mark: Option<u32>,
+    /// The interface that it came in by.
+    incoming: Option<String>,
+    /// The user of this host whose program sends it.
+    uid: Option<u32>,
 }
 
 /// Why a text describes no packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: write it like `udp 192.168.8.7 10.9.0.2 5060`, and perhaps sport, dscp or size")]
+#[error(
+    "{0}: write it like `udp 192.168.8.7 10.9.0.2 5060`, and perhaps sport, dscp, size, mark, in or \
+     uid"
+)]
 pub struct NoPacket(String);
 
 /// What a host takes for the source port if it may choose (RFC 6335 §6).
 const SOURCE_PORT: u16 = 49152;
-/// Room for the headers of IPv6 and TCP.
-const LEAST_SIZE: u16 = 60;
+/// Bytes of a packet of which nothing is said: a small one, as flows begin with.
+const SIZE: u16 = 100;
+/// By what the packets of this host's own programs come in, for the kernel.
+const LOOPBACK: &str = "lo";
 
 impl DescribedPacket {
     /// Bytes of the IP packet on the wire.
@@ -79,6 +92,44 @@ impl DescribedPacket {
         bytes.extend(transport);
         bytes
     }
+
+    /// Whether something is said that only the kernel knows.
+    pub fn is_told_by_kernel(&self) -> bool {
+        self.mark.is_some() || self.incoming.is_some() || self.uid.is_some()
+    }
+
+    /// What else would have to be so for the packet to meet these conditions, which the description
+    /// leaves open; `None` if it cannot meet them.
+    pub fn lacks(&self, kernel: &Kernel) -> Option<Vec<String>> {
+        let mut lacking = Vec::new();
+        if let Some((mark, mask)) = kernel.mark {
+            match (self.mark, mask) {
+                (Some(own), _) if own & mask != mark => return None,
+                (Some(_), _) => {}
+                (None, u32::MAX) => lacking.push(format!("its mark is {mark:#x}")),
+                (None, _) => lacking.push(format!("its mark is {mark:#x}/{mask:#x}")),
+            }
+        }
+        let local = self.uid.map(|_| LOOPBACK);
+        let incoming = self.incoming.as_deref().or(local);
+        if let Some(name) = &kernel.incoming {
+            match incoming {
+                Some(own) if own != name => return None,
+                Some(_) => {}
+                None => lacking.push(format!("it came in by {name}")),
+            }
+        }
+        if let Some((first, last)) = kernel.uids {
+            match self.uid {
+                Some(uid) if !(first..=last).contains(&uid) => return None,
+                Some(_) => {}
+                None if incoming.is_some_and(|name| name != LOOPBACK) => return None,
+                None if first == last => lacking.push(format!("user {first} sends it")),
+                None => lacking.push(format!("a user from {first} to {last} sends it")),
+            }
+        }
+        Some(lacking)
+    }
 }
 
 impl FromStr for DescribedPacket {
@@ -96,30 +147,75 @@ impl FromStr for DescribedPacket {
         if source.is_ipv4() != destination.is_ipv4() {
             return Err(NoPacket("no packet is IPv4 and IPv6 at once".into()));
         }
-        let mut packet = Self {
+        let port = words.next_if(|word| word.parse::<u16>().is_ok());
+        let tail: Vec<&str> = words.collect();
+        let said = Match::describing(&tail.join(" ")).map_err(NoPacket)?;
+        Self {
             text: text.into(),
             protocol,
             source,
             destination,
             source_port: SOURCE_PORT,
-            destination_port: 0,
+            destination_port: port.map_or(Ok(0), self::port)?,
             dscp: 0,
-            size: 100,
-        };
-        if let Some(port) = words.next_if(|word| word.parse::<u16>().is_ok()) {
-            packet.destination_port = number(port, "port", 1..=65535)?;
+            size: SIZE,
+            mark: None,
+            incoming: None,
+            uid: None,
         }
-        while let Some(word) = words.next() {
-            let value = words.next().unwrap_or_default();
-            match word {
-                "sport" => packet.source_port = number(value, "port", 1..=65535)?,
-                "dscp" => packet.dscp = number(value, "code point", 0..=63)? as u8,
-                "size" => packet.size = number(value, "size", LEAST_SIZE..=65535)?,
-                _ => return Err(NoPacket(format!("`{word}` says nothing about a packet"))),
-            }
-        }
-        Ok(packet)
+        .with(said)
     }
+}
+
+impl DescribedPacket {
+    /// Adds what is said in the words of a rule.
+    fn with(self, said: Match) -> Result<Self, NoPacket> {
+        let Match {
+            dscp,
+            source_port,
+            size,
+            kernel,
+            protocol: None,
+            source: None,
+            destination: None,
+            port: None,
+            destination_port: None,
+        } = said
+        else {
+            let message = "after the port come sport, dscp, size, mark, in and uid alone";
+            return Err(NoPacket(message.into()));
+        };
+        if kernel.incoming.is_some() && kernel.uids.is_some() {
+            let message = "no packet comes in and is sent by a user of this host";
+            return Err(NoPacket(message.into()));
+        }
+        let mark = match kernel.mark {
+            Some((_, mask)) if mask != u32::MAX => {
+                let message = "a packet has a whole mark, so leave the mask away";
+                return Err(NoPacket(message.into()));
+            }
+            mark => mark.map(|(mark, _)| mark),
+        };
+        let one = |range: Option<PortRange>| range.map(|it| only(it.first, it.last)).transpose();
+        let uid = kernel.uids.map(|(first, last)| only(first, last));
+        Ok(Self {
+            source_port: one(source_port)?.unwrap_or(self.source_port),
+            dscp: dscp.unwrap_or(self.dscp),
+            size: one(size)?.unwrap_or(self.size),
+            mark,
+            incoming: kernel.incoming,
+            uid: uid.transpose()?,
+            ..self
+        })
+    }
+}
+
+/// A packet has one number where a rule may have a range.
+fn only<T: Copy + PartialEq + fmt::Display>(first: T, last: T) -> Result<T, NoPacket> {
+    if first != last {
+        return Err(NoPacket(format!("a packet has only one of {first}-{last}")));
+    }
+    Ok(first)
 }
 
 fn protocol(word: &str) -> Result<u8, NoPacket> {
@@ -139,9 +235,9 @@ fn address(word: &str) -> Result<IpAddr, NoPacket> {
         .map_err(|_| NoPacket(format!("`{word}` is no address")))
 }
 
-fn number(word: &str, what: &str, range: std::ops::RangeInclusive<u16>) -> Result<u16, NoPacket> {
-    let known = word.parse().ok().filter(|number| range.contains(number));
-    known.ok_or_else(|| NoPacket(format!("`{word}` is no {what}")))
+fn port(word: &str) -> Result<u16, NoPacket> {
+    let known = word.parse().ok().filter(|port| *port > 0);
+    known.ok_or_else(|| NoPacket(format!("`{word}` is no port")))
 }
 
 impl TryFrom<String> for DescribedPacket {
@@ -189,6 +285,48 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_knows_is_told_in_the_words_of_a_rule() {
+        let lacks = |described: &str, mark, incoming: Option<&str>, uids| {
+            let packet: DescribedPacket = format!("udp 10.0.0.1 10.0.0.2 9 size 40 {described}")
+                .parse()
+                .unwrap();
+            let incoming = incoming.map(str::to_owned);
+            packet.lacks(&Kernel {
+                mark,
+                incoming,
+                uids,
+            })
+        };
+        let met = Some(Vec::new());
+        let open = |text: &str| Some(vec![text.to_owned()]);
+        let mark = Some((0x10, 0xff));
+
+        assert_eq!(lacks("mark 0x310", mark, None, None), met);
+        assert_eq!(lacks("mark 16", mark, None, None), met);
+        assert_eq!(lacks("mark 0x11", mark, None, None), None);
+        assert_eq!(
+            lacks("dscp ef", mark, None, None),
+            open("its mark is 0x10/0xff")
+        );
+        assert_eq!(lacks("in eth1.20", None, Some("eth1.20"), None), met);
+        assert_eq!(lacks("in eth1", None, Some("eth1.20"), None), None);
+        assert_eq!(
+            lacks("", None, Some("eth1"), None),
+            open("it came in by eth1")
+        );
+        let users = Some((1000, 1999));
+        assert_eq!(lacks("uid 1500", None, None, users), met);
+        assert_eq!(lacks("uid 34", None, None, users), None);
+        assert_eq!(lacks("in eth1", None, None, users), None);
+        assert_eq!(lacks("uid 34", None, Some("eth1"), None), None);
+        assert_eq!(lacks("uid 34", None, Some("lo"), None), met);
+        assert_eq!(
+            lacks("", None, None, users),
+            open("a user from 1000 to 1999 sends it")
+        );
+    }
+
+    #[test]
     fn what_is_none_is_refused() {
         for text in [
             "",
@@ -201,6 +339,12 @@ mod tests {
             "udp 10.0.0.1 10.0.0.2 5060 dscp 64",
             "udp 10.0.0.1 10.0.0.2 5060 size 10",
             "udp 10.0.0.1 10.0.0.2 5060 colour red",
+            "udp 10.0.0.1 10.0.0.2 5060 dport 1",
+            "udp 10.0.0.1 10.0.0.2 5060 sport 1-2",
+            "udp 10.0.0.1 10.0.0.2 5060 mark 0x10/0xff",
+            "udp 10.0.0.1 10.0.0.2 5060 uid 1000-1999",
+            "udp 10.0.0.1 10.0.0.2 5060 in eth1 uid 1000",
+            "udp 10.0.0.1 10.0.0.2 5060 mark",
         ] {
             assert!(text.parse::<DescribedPacket>().is_err(), "{text}");
         }

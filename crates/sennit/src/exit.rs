@@ -217,6 +217,10 @@ impl From<IdentityError> for Failure {
             }
             IdentityError::NotJoined { .. } => Self::new(Exit::NotFound, error)
                 .hint("ask the hub for a token (sennit invite SITE --hub ADDR:PORT), then: sennit join TOKEN"),
+            IdentityError::LocksOut { .. } => Self::new(Exit::Findings, error).hint(
+                "wait until they were here, or invite them again; or lock them out: --force",
+            ),
+            IdentityError::NotRotating { .. } => Self::new(Exit::NotFound, error),
             IdentityError::AlreadyJoined { .. } => {
                 Self::runtime(error).hint("to replace its key and certificate by those of this new token: --force")
             }

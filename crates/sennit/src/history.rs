@@ -20,7 +20,7 @@ use std::{
 };
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::{
     file::File,
@@ -83,16 +83,16 @@ impl Step {
 }
 
 /// What went over links and classes.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// `sennit.history/1`.
-    pub schema: &'static str,
+    pub schema: String,
     pub step_seconds: u64,
     pub series: Vec<Series>,
 }
 
 /// One link, one class or all; its values stand side by side, the oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// `total`, `link/NAME` or `class/NAME`.
     pub name: String,
@@ -123,7 +123,7 @@ impl Archive {
         // What lies in the future was written by a clock that was wrong.
         let series = file::read(&self.path, step, from..=now, name);
         Ok(History {
-            schema: SCHEMA,
+            schema: SCHEMA.into(),
             step_seconds: step.seconds(),
             series: series.map_err(|error| error.to_string())?,
         })
@@ -201,8 +201,10 @@ impl Work {
             }
             if let Ok(status) = self.ask.status(&Request::Summary) {
                 let counters = Counters::of(&status, Instant::now());
-                self.rows.extend(counters.since(&self.before, now()));
+                let rows = counters.since(&self.before, now());
                 self.before = counters;
+                self.ask.note_rates(sample::link_rates(&rows));
+                self.rows.extend(rows);
             }
             if look.is_multiple_of(WRITE_EVERY) {
                 self.write();

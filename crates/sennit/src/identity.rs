@@ -4,10 +4,10 @@
 //! [`Invitation`] names the hub by address and by the SHA-256 of the authority's certificate, so an
 //! edge can join offline and still knows, on its first connection, whom it talks to. There the
 //! one-time secret is exchanged for a certificate ([`enroll`]); from then on both sides prove
-//! themselves by certificates of the one authority, and [`authorize`] asks the store on each
-//! connection whether the site is still welcome. A third-party client may send a bearer token
-//! instead ([`authorize_bearer`]). Private keys and secrets are files of mode 0600, written whole
-//! or not at all.
+//! themselves by certificates of the one authority, which [`rotate`] replaces, and [`authorize`]
+//! asks the store on each connection whether the site is still welcome. A third-party client may
+//! send a bearer token instead ([`authorize_bearer`]). Private keys and secrets are files of mode
+//! 0600, written whole or not at all.
 
 mod authority;
 mod authorize;
@@ -16,10 +16,14 @@ mod enroll;
 mod files;
 mod invitation;
 mod kept;
+mod names;
 mod pair;
+mod places;
+mod rotation;
 mod secret;
 mod tickets;
 mod tls;
+mod trust;
 
 use std::io;
 use std::path::PathBuf;
@@ -34,9 +38,14 @@ pub use self::enroll::{
 };
 pub use self::files::warn_if_exposed;
 pub use self::invitation::{Invitation, InvitationError, invite, invite_bearer};
+pub use self::places::{Mark, mark};
+pub use self::rotation::{
+    Rotation, finish_rotation, renewals_within, rotate, rotation, rotation_of,
+};
 pub use self::secret::{Fingerprint, Secret};
 pub use self::tickets::Tickets;
-pub use self::tls::{ALPN, ClientTls, client_config, proxy_config, server_config};
+pub use self::tls::{ALPN, ClientTls, client_config, proxy_config, server_config, trust};
+pub use self::trust::Trust;
 
 /// Why an identity could not be made, read or used on this host.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +60,12 @@ pub enum IdentityError {
     HubExists { state: PathBuf },
     #[error("{} holds no hub's identity", state.display())]
     NoHub { state: PathBuf },
+    #[error("the authority in {} is being rotated already: `sennit hub authority` says how far that is", state.display())]
+    Rotating { state: PathBuf },
+    #[error("the authority in {} is not being rotated: `sennit hub authority rotate` begins that", state.display())]
+    NotRotating { state: PathBuf },
+    #[error("these sites would be locked out, because they know only the former authority: {}", sites.join(", "))]
+    LocksOut { sites: Vec<String> },
     #[error("{} already belongs to site `{site}`", state.display())]
     AlreadyJoined { state: PathBuf, site: String },
     #[error("{} holds another edge's identity by now", state.display())]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{
     config::{Pool, Prefix},
     date,
+    status::LeasedPool,
     store::SiteRecord,
 };
 
@@ -23,17 +24,6 @@ pub struct Leases {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<LeasedPool>,
     pub leases: Vec<SiteLease>,
-}
-
-/// The addresses of one family that sites can have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct LeasedPool {
-    pub prefix: String,
-    /// How many sites have one of it.
-    pub leased: usize,
-    /// How many are left; absent if they are more than anybody counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub free: Option<u64>,
 }
 
 /// The addresses of a site, which it keeps until it is revoked.
@@ -59,8 +49,8 @@ impl Leases {
         let leases = sites.iter().map(lease);
         let leases: Vec<SiteLease> = leases.filter(|it| !it.addresses.is_empty()).collect();
         let pools = pool.map_or_else(Vec::new, |pool| {
-            let v4 = pool.v4.map(|it| LeasedPool::of(Prefix::V4(it), &leases));
-            let v6 = pool.v6.map(|it| LeasedPool::of(Prefix::V6(it), &leases));
+            let v4 = pool.v4.map(|it| leased(Prefix::V4(it), &leases));
+            let v6 = pool.v6.map(|it| leased(Prefix::V6(it), &leases));
             v4.into_iter().chain(v6).collect()
         });
         Self {
@@ -71,25 +61,23 @@ impl Leases {
     }
 }
 
-impl LeasedPool {
-    fn of(prefix: Prefix, leases: &[SiteLease]) -> Self {
-        let addresses = leases.iter().flat_map(|lease| &lease.addresses);
-        let leased = addresses
-            .filter(|&address| prefix.contains(address))
-            .count();
-        // The network, the hub and, of IPv4, the broadcast address are nobody's.
-        let (bits, taken) = match prefix {
-            Prefix::V4(v4) => (32 - v4.prefix_len(), 3),
-            Prefix::V6(v6) => (128 - v6.prefix_len(), 2),
-        };
-        let all = 1_u128.checked_shl(bits.into()).unwrap_or(u128::MAX);
-        let left = all.saturating_sub(taken + leased as u128);
-        let free = u64::try_from(left).ok().filter(|_| left < COUNTED);
-        Self {
-            prefix: prefix.to_string(),
-            leased,
-            free,
-        }
+fn leased(prefix: Prefix, leases: &[SiteLease]) -> LeasedPool {
+    let addresses = leases.iter().flat_map(|lease| &lease.addresses);
+    let leased = addresses
+        .filter(|&address| prefix.contains(address))
+        .count();
+    // The network, the hub and, of IPv4, the broadcast address are nobody's.
+    let (bits, taken) = match prefix {
+        Prefix::V4(v4) => (32 - v4.prefix_len(), 3),
+        Prefix::V6(v6) => (128 - v6.prefix_len(), 2),
+    };
+    let all = 1_u128.checked_shl(bits.into()).unwrap_or(u128::MAX);
+    let left = all.saturating_sub(taken + leased as u128);
+    let free = u64::try_from(left).ok().filter(|_| left < COUNTED);
+    LeasedPool {
+        prefix: prefix.to_string(),
+        leased,
+        free,
     }
 }
 

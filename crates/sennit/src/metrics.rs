@@ -4,9 +4,11 @@
 //! read from the status. [`text`] writes them all in the text format of Prometheus or in that of
 //! OpenMetrics, and [`chapter`] as a page of the book.
 
+mod fec;
 mod read;
 mod shares;
 mod table;
+mod upkeep;
 mod write;
 
 pub use self::write::{Format, chapter, text};
@@ -14,7 +16,8 @@ use crate::{journal::Tally, status::Status};
 
 /// All of them, in the order in which they are written.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    table::METRICS.iter().chain(shares::METRICS)
+    let more = [upkeep::METRICS, fec::METRICS, shares::METRICS];
+    table::METRICS.iter().chain(more.into_iter().flatten())
 }
 
 /// One metric.

@@ -1,4 +1,5 @@
-//! How a class uses the links, in the words of configs and of the status.
+//! How a class uses the links, and what becomes of packets without a tunnel, in the words of
+//! configs and of the status.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,4 +22,14 @@ pub enum Delivery {
     Datagram,
     Repair,
     Reliable,
+}
+
+/// What becomes of packets that belong into the tunnel while there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Leak {
+    /// They go nowhere, and whoever sends them is told so.
+    Block,
+    /// They leave by the host's other routes.
+    Allow,
 }

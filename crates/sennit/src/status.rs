@@ -6,11 +6,13 @@
 
 mod fec;
 mod kinds;
+mod link;
 mod links;
 mod reasons;
 mod schema;
 mod shared;
 mod table;
+mod upkeep;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,15 +27,17 @@ pub use self::kinds::{
     Cause, CongestionCause, Controller, LinkCause, LinkState, MtuSource, PathState, Placement,
     Role, State,
 };
+pub use self::link::{LinkAccount, LinkStatus, LinkTraffic};
 pub use self::links::{Links, ListedLink};
 pub use self::reasons::{
-    Direction, FlowReason, PacketReason, Reason, flow_reasons, reasons, render_busiest,
-    render_flows, render_reasons,
+    Direction, FlowReason, PacketException, PacketReason, Reason, flow_reasons, reasons,
+    render_busiest, render_flows, render_reasons,
 };
 pub use self::schema::json_schema;
 pub use self::shared::{FarQueueStatus, SharedStatus};
-pub use self::table::render;
+pub use self::table::{WIDTH, render};
 pub(crate) use self::table::{bounds, bytes, columns, duration, limits, rate};
+pub use self::upkeep::{ConfigStatus, LeakStatus, LeasedPool};
 
 /// What `schema` says.
 pub const SCHEMA: &str = "sennit.status/1";
@@ -67,6 +71,15 @@ pub struct Status {
     /// Of an edge: prefixes of its `lan` that the hub does not route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_lan: Vec<RefusedPrefix>,
+    /// Of an edge with `routes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leak: Option<LeakStatus>,
+    /// Of a hub: where its sites have their addresses from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<LeasedPool>,
+    /// How it came to run with the config that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigStatus>,
     /// Of an edge that has one from its hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateStatus>,
@@ -120,7 +133,8 @@ pub struct Confinement {
     /// What does not hold, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Threads that may change the network; those that carry packets are not among them.
+    /// Threads of the daemon that may change the network: none where it is confined, since a helper
+    /// of its own does that.
     pub network_threads: Vec<String>,
 }
 
@@ -146,61 +160,13 @@ pub struct WorkerStatus {
     /// Strangers that were refused, as their network, or all together, had too many places.
     #[serde(default)]
     pub refused_strangers: u64,
-}
-
-/// One WAN interface.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LinkStatus {
-    pub name: String,
-    pub interface: String,
-    /// The address that its paths start from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<IpAddr>,
-    pub tier: u8,
-    pub weight: u16,
-    pub state: LinkState,
-    /// Why the state is not `up`, for programs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<LinkCause>,
-    /// Why the state is not `up`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// While there is no tunnel, or nothing can be sent: what the hub answers over this link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hub: Option<String>,
-    /// How long it has been in this state.
+    /// At a hub: TLS handshakes that were completed.
     #[serde(default)]
-    pub since_seconds: f64,
-    /// What the edge sends there at most, where that is bounded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub up_limit_bytes_per_second: Option<f64>,
-    /// What the hub sends there at most, where that is bounded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub down_limit_bytes_per_second: Option<f64>,
-    /// A bound is an operator's, until the edge ends, and not the config's.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub limited_by_operator: bool,
-    #[serde(default, flatten)]
-    pub traffic: LinkTraffic,
-}
-
-/// What all classes do on a link together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct LinkTraffic {
-    /// UDP payload. It begins anew when the tunnels do, as for a new certificate.
-    pub sent_bytes: u64,
-    /// UDP payload. It begins anew when the tunnels do, as for a new certificate.
-    pub received_bytes: u64,
-    /// What arrives at the other end.
-    pub delivered_bytes_per_second: f64,
-    /// The least smoothed round trip of its paths that are up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rtt_seconds: Option<f64>,
-    /// Of the packets of the last half minute to minute on its paths, 0 to 1; absent if there were
-    /// none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loss_ratio: Option<f64>,
+    pub completed_handshakes: u64,
+    /// At a hub: those that began and were not completed, as their time was over, or either end
+    /// gave up.
+    #[serde(default)]
+    pub failed_handshakes: u64,
 }
 
 /// One site at a hub.
@@ -293,11 +259,22 @@ pub struct TunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub striping: Option<StripingStatus>,
     pub paths: Vec<PathStatus>,
+    /// At an edge: links on which it has no path yet, and asks the hub for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<UnansweredStatus>,
     /// Of a minute, in the direction in which this side sends; those here are the busiest of them.
     #[serde(default)]
     pub flow_count: u64,
     #[serde(default)]
     pub flows: Vec<FlowStatus>,
+}
+
+/// A link by which a tunnel asks for a path and was not answered yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnansweredStatus {
+    pub link: String,
+    /// Since it asks.
+    pub since_seconds: f64,
 }
 
 /// What slower links bring to a bond, and what they cost it: the account of the last few round

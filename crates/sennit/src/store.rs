@@ -9,16 +9,15 @@ mod error;
 mod grant;
 mod invitation;
 mod lease;
+mod rotation;
 mod schema;
+mod sites;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior, params};
 
-use crate::config::Prefix;
-use crate::reach::Reach;
 use crate::site::SiteName;
 
 pub use self::error::StoreError;
@@ -26,6 +25,7 @@ pub(crate) use self::error::touch_private;
 use self::error::{Failed, Outcome, Result};
 pub use self::invitation::OpenInvitation;
 pub use self::lease::Lease;
+pub use self::sites::SiteRecord;
 
 /// SHA-256 of a secret, key or certificate.
 pub type Digest = [u8; 32];
@@ -34,34 +34,6 @@ pub type Digest = [u8; 32];
 pub struct Store {
     db: Connection,
     path: PathBuf,
-}
-
-/// A site as `sennit sites` lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteRecord {
-    pub name: SiteName,
-    pub created: SystemTime,
-    pub revoked: Option<SystemTime>,
-    pub v4: Option<Ipv4Addr>,
-    pub v6: Option<Ipv6Addr>,
-    /// Prefixes behind the edge, as it announced them last.
-    pub lan: Vec<Prefix>,
-    /// Those of them that were not routed then, and why.
-    pub refused: Vec<(Prefix, String)>,
-    /// What it may announce.
-    pub granted: Vec<Prefix>,
-    /// What it may reach, if that was said of it alone.
-    pub reach: Option<Reach>,
-    /// Whether it is a client with a bearer token, or was until that expired.
-    pub bearer: bool,
-    /// Whether it has an invitation that nobody has used.
-    pub invited: bool,
-    /// When it was last here, to the minute.
-    pub seen: Option<SystemTime>,
-    /// Its outer addresses then.
-    pub seen_from: Vec<IpAddr>,
-    /// Expiry of the certificate that lives longest, if the site has a valid one.
-    pub certified_until: Option<SystemTime>,
 }
 
 /// What a token is good for.
@@ -92,6 +64,11 @@ pub struct CertificateRecord {
     /// Hash of the public key.
     pub key: Digest,
     pub not_after: SystemTime,
+    /// Of which authority it is, by the hash of that one's certificate; nothing is said of the
+    /// first that a hub had.
+    pub authority: Option<Digest>,
+    /// Its authority was dropped.
+    pub dropped: bool,
     pub revoked: bool,
     /// Revoked because the site has joined anew with another key.
     pub retired: bool,
@@ -116,6 +93,8 @@ pub enum Redeemed {
 pub struct NewCertificate<'a> {
     pub site: &'a SiteName,
     pub fingerprint: &'a Digest,
+    /// Hash of its authority's certificate.
+    pub authority: &'a Digest,
     pub der: &'a [u8],
     pub key: &'a Digest,
     pub not_after: SystemTime,
@@ -266,8 +245,8 @@ impl Store {
         site: &SiteName,
         key: &Digest,
     ) -> Result<Option<CertificateRecord>> {
-        let newest =
-            "site = ?1 AND key = ?2 AND NOT certificates.revoked ORDER BY not_after DESC LIMIT 1";
+        let newest = "site = ?1 AND key = ?2 AND NOT certificates.revoked AND NOT dropped
+                      ORDER BY not_after DESC LIMIT 1";
         self.certificate_where(newest, params![site.as_str(), key])
     }
 
@@ -277,7 +256,8 @@ impl Store {
         params: &[&dyn rusqlite::ToSql],
     ) -> Result<Option<CertificateRecord>> {
         let query = format!(
-            "SELECT site, der, key, not_after, certificates.revoked, retired, sites.revoked IS NOT NULL
+            "SELECT site, der, key, not_after, certificates.revoked, retired,
+                    sites.revoked IS NOT NULL, authority, dropped
              FROM certificates JOIN sites ON sites.name = site WHERE {condition}"
         );
         let read = |row: &Row<'_>| {
@@ -289,28 +269,11 @@ impl Store {
                 revoked: row.get(4)?,
                 retired: row.get(5)?,
                 site_revoked: row.get(6)?,
+                authority: row.get(7)?,
+                dropped: row.get(8)?,
             })
         };
         self.run(|db| db.query_row(&query, params, read).optional())
-    }
-
-    /// All sites by name.
-    pub fn sites(&self, now: SystemTime) -> Result<Vec<SiteRecord>> {
-        self.run(|db| {
-            let mut query = db.prepare(&format!("{SITES} ORDER BY name"))?;
-            query.query_map([seconds(now)], site_record)?.collect()
-        })
-    }
-
-    /// One site.
-    pub fn site(&self, site: &SiteName, now: SystemTime) -> Result<SiteRecord> {
-        let query = format!("{SITES} WHERE name = ?2");
-        let values = params![seconds(now), site.as_str()];
-        let found = self.run(|db| db.query_row(&query, values, site_record).optional())?;
-        found.ok_or_else(|| StoreError::NoSuchSite {
-            site: site.clone(),
-            path: self.path.clone(),
-        })
     }
 
     /// Shuts a site out: its certificates and tokens are void and its addresses free.
@@ -368,23 +331,6 @@ impl Store {
     }
 }
 
-/// What [`site_record`] reads; certificates that are good after `?1` count. Whose last token has
-/// expired is a client with one until the name is a site's: what it may reach must not grow before
-/// its tunnel ends.
-const SITES: &str = "
-    SELECT name, created, revoked, v4, v6, lan,
-      (SELECT max(not_after) FROM certificates
-       WHERE site = name AND NOT certificates.revoked AND not_after > ?1),
-      refused, granted, reach,
-      EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'bearer'
-              AND (expires IS NULL OR expires > ?1
-                   OR NOT EXISTS (SELECT 1 FROM certificates
-                                  WHERE site = name AND NOT certificates.revoked
-                                  AND not_after > ?1))),
-      seen, seen_from,
-      EXISTS (SELECT 1 FROM tokens WHERE site = name AND kind = 'invite' AND used_by IS NULL)
-    FROM sites";
-
 /// A name is a site's or a bearer client's, because what either may reach differs by default.
 fn check_kind(tx: &Connection, site: &SiteName, kind: TokenKind, now: SystemTime) -> Outcome<()> {
     let (query, error) = match kind {
@@ -408,35 +354,18 @@ fn check_kind(tx: &Connection, site: &SiteName, kind: TokenKind, now: SystemTime
 
 fn insert_certificate(db: &Connection, new: &NewCertificate<'_>) -> rusqlite::Result<()> {
     db.execute(
-        "INSERT INTO certificates (fingerprint, site, key, der, not_after) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![new.fingerprint, new.site.as_str(), new.key, new.der, seconds(new.not_after)],
+        "INSERT INTO certificates (fingerprint, site, key, der, not_after, authority)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            new.fingerprint,
+            new.site.as_str(),
+            new.key,
+            new.der,
+            seconds(new.not_after),
+            new.authority
+        ],
     )?;
     Ok(())
-}
-
-fn site_record(row: &Row<'_>) -> rusqlite::Result<SiteRecord> {
-    let text = |column| row.get::<_, String>(column);
-    let seen_from = text(12)?;
-    let seen_from = seen_from.split_whitespace();
-    Ok(SiteRecord {
-        name: site_name(row, 0)?,
-        created: instant(row.get(1)?),
-        revoked: row.get::<_, Option<i64>>(2)?.map(instant),
-        v4: lease::address(row, 3)?,
-        v6: lease::address(row, 4)?,
-        lan: grant::split(&text(5)?),
-        refused: grant::split_refused(&text(7)?),
-        granted: grant::split(&text(8)?),
-        // Whoever wrote something else there wanted less than everything.
-        reach: row
-            .get::<_, Option<String>>(9)?
-            .map(|words| words.parse().unwrap_or_default()),
-        bearer: row.get(10)?,
-        invited: row.get(13)?,
-        seen: row.get::<_, Option<i64>>(11)?.map(instant),
-        seen_from: seen_from.filter_map(|from| from.parse().ok()).collect(),
-        certified_until: row.get::<_, Option<i64>>(6)?.map(instant),
-    })
 }
 
 impl TokenKind {

@@ -64,6 +64,9 @@ pub struct UsageLink {
     /// The billing cycle, and the day of its end, on which the next begins.
     pub cycle_first: String,
     pub cycle_end: String,
+    /// Days of the cycle that are left, today counted.
+    #[serde(default)]
+    pub days_left: u64,
     /// In the cycle so far.
     #[serde(flatten)]
     pub used: Carried,

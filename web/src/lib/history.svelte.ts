@@ -1,37 +1,27 @@
-/** What the page has seen since it was opened: a sample a second, and what changed. */
+/** What goes over links or sites: a sample a second since the page is open, and before that what the daemon has kept. */
 
-import { standing, type Mood } from "./standing";
+import { ALL_SITES, stepOf, toTable, type Kept } from "./kept";
+import type { Ask } from "./live.svelte";
 import { isAway, tunnelKey, type Site, type Status, type Traffic } from "./status";
-
-type Column = (number | null)[];
-
-/** One colour of the charts. */
-export interface Source {
-  name: string;
-  down: Column;
-  up: Column;
-  rtt: Column;
-  loss: Column;
-}
-
-export interface Mark {
-  time: number;
-  mood: Mood;
-  what: string;
-}
+import { broken, chain, columns, cut, names, place, silent, weave, type Source, type Table } from "./table";
 
 export interface Rates {
   down: number;
   up: number;
 }
 
-/** Seconds that are kept. */
-const KEEP = 900;
+/** Seconds that are kept, as many as the daemon keeps. */
+const KEEP = 3600;
 /** Samples go in blocks, as moving all of them each second would cost more. */
 const BLOCK = 60;
-/** A longer silence is a gap in the charts. */
-const GAP = 3;
-const MARKS = 100;
+/** A longer silence is a hole; the daemon writes seconds down two by two. */
+const HOLE = 5;
+/** So many steps without a sample are a hole. */
+const HOLE_STEPS = 3;
+/** The daemon has written down what is so many seconds old. */
+const WRITTEN = 5;
+/** After so many seconds a question that failed is asked again. */
+const RETRY = 10;
 /** With more sites than this, the chart shows their sum. */
 const SITES = 8;
 
@@ -41,36 +31,54 @@ interface Seen {
   up: number;
 }
 
-export class History {
+export class History implements Table {
   times: number[] = [];
   /** Those of now first, in the order of the status, which is that of the cards' colours. */
   sources: Source[] = [];
   /** So many of the sources are those of now. */
   current = 0;
-  marks = $state.raw<Mark[]>([]);
   /** Of late, by link name, tunnel key or site name. */
   rates = $state.raw(new Map<string, Rates>());
   /** Counts samples, so that charts know when to draw. */
   version = $state(0);
+  /** Counts what the daemon has told of the past. */
+  told = $state(0);
+  /** Why the past is not there. */
+  trouble = $state("");
+  /** Whether the daemon is asked for a past that the reader waits for. */
+  waits = $state(false);
   #seen = new Map<string, Seen>();
-  #before: Status | undefined;
+  /** When the last status was made. */
+  #taken: number | undefined;
   /** The daemon's clock less this one, in seconds. */
   #ahead = 0;
+  #hub = false;
+  /** Seconds that the reader looks at; nothing is asked for before somebody does. */
+  #span = 0;
+  /** What was kept of them in steps longer than a second. */
+  #coarse: Table | undefined;
+  /** When the daemon was asked last, and whether it has not answered yet. */
+  #askedAt = 0;
+  #asking = false;
+
+  constructor(readonly ask: Ask) {}
 
   take(status: Status) {
     const time = Date.parse(status.time) / 1e3;
-    const last = this.times.at(-1);
+    const last = this.#taken;
     if (!Number.isFinite(time) || (last !== undefined && time <= last)) {
-      if (last === undefined || time > last - GAP) return;
+      if (last === undefined || time > last - HOLE) return;
       // The clock was put back, and what lies ahead of it would never be drawn over.
       this.#forget();
     }
+    this.#taken = time;
+    this.#hub = status.role === "hub";
     this.#ahead = time - Date.now() / 1e3;
     this.#measure(status, time);
     this.#append(status, time);
-    this.#compare(status, time);
-    this.#before = status;
     this.version += 1;
+    const missed = this.times.length === 1 || (last !== undefined && time - last > HOLE);
+    if (this.#isDue(time, missed)) void this.#fetch();
   }
 
   /** By the daemon's clock, also while it says nothing. */
@@ -78,14 +86,62 @@ export class History {
     return Date.now() / 1e3 + this.#ahead;
   }
 
-  note(time: number, mood: Mood, what: string) {
-    this.marks = [{ time, mood, what }, ...this.marks].slice(0, MARKS);
+  /** Has the last so many seconds at hand, as far as the daemon has kept them. */
+  async want(span: number) {
+    if (span !== this.#span) this.#coarse = undefined;
+    this.#span = span;
+    this.waits = true;
+    await this.#fetch();
+  }
+
+  /** The last so many seconds, as finely as they are there. */
+  view(span: number): Table {
+    const from = (this.times.at(-1) ?? 0) - span;
+    const step = stepOf(span).seconds;
+    const coarse = this.#coarse;
+    if (step === 1 || !coarse) return broken(cut(this, place(this.times, from)), HOLE);
+    const end = (coarse.times.at(-1) ?? 0) + step;
+    const old = cut(coarse, place(coarse.times, from));
+    const live = cut(this, place(this.times, Math.max(from, end)));
+    return broken(chain([old, live], names(this, coarse)), HOLE_STEPS * step);
+  }
+
+  /** Whether the daemon knows what is missing here. */
+  #isDue(time: number, missed: boolean): boolean {
+    if (this.#span === 0 || this.#asking) return false;
+    if (missed || (this.trouble !== "" && time > this.#askedAt + RETRY)) return true;
+    const step = stepOf(this.#span).seconds;
+    const steps = (at: number) => Math.floor((at - WRITTEN) / step);
+    return step > 1 && steps(time) > steps(this.#askedAt);
+  }
+
+  async #fetch() {
+    const span = this.#span;
+    const step = stepOf(span);
+    const old = this.#coarse?.times.at(-1);
+    const since = Math.ceil(old === undefined ? span : Math.min(span, this.now() - old));
+    this.#askedAt = this.now();
+    this.#asking = true;
+    const series = this.#hub ? "total" : "link/";
+    const answer = await this.ask<Kept>(`/v1/history?step=${step.name}&since=${since}&series=${series}`);
+    // The reader looks at something else by now, and that is asked for too.
+    if (span !== this.#span) return;
+    this.#asking = false;
+    this.waits = false;
+    this.trouble = answer.problem?.detail ?? "";
+    if (!answer.document) return;
+    const kept = toTable(answer.document, this.#hub);
+    if (step.seconds === 1) Object.assign(this, weave(this, kept));
+    else this.#coarse = this.#coarse ? weave(this.#coarse, kept) : kept;
+    this.told += 1;
+    this.version += 1;
   }
 
   #forget() {
     this.times = [];
     this.sources = [];
     this.current = 0;
+    this.#coarse = undefined;
     this.#seen.clear();
   }
 
@@ -115,14 +171,11 @@ export class History {
   }
 
   #append(status: Status, time: number) {
-    const last = this.times.at(-1);
-    if (last !== undefined && time - last > GAP) this.#push(last + 1, new Map());
+    // What was kept of this second may be there already.
+    if (time <= (this.times.at(-1) ?? 0)) return;
     this.#push(time, this.#samples(status));
     if (this.times.length <= KEEP + BLOCK) return;
-    this.times.splice(0, BLOCK);
-    for (const source of this.sources) {
-      for (const column of columns(source)) column.splice(0, BLOCK);
-    }
+    Object.assign(this, cut(this, this.times.length - KEEP));
     const says = (source: Source) => columns(source).some((column) => column.some((it) => it !== null));
     this.sources = this.sources.filter((source, index) => index < this.current || says(source));
   }
@@ -143,20 +196,17 @@ export class History {
       }
       return samples;
     }
-    const all = { down: 0, up: 0 };
+    let all: Rates | undefined;
     for (const site of sites) {
       const rates = this.rates.get(`site ${site.name}`);
-      all.down += rates?.down ?? 0;
-      all.up += rates?.up ?? 0;
+      if (rates) all = { down: (all?.down ?? 0) + rates.down, up: (all?.up ?? 0) + rates.up };
     }
-    return samples.set("all sites", { rates: all });
+    return samples.set(ALL_SITES, { rates: all });
   }
 
   #push(time: number, samples: Map<string, { rates?: Rates; rtt?: number; loss?: number }>) {
     const known = new Map(this.sources.map((source) => [source.name, source]));
-    const empty = () => this.times.map(() => null);
-    const added = (name: string) => ({ name, down: empty(), up: empty(), rtt: empty(), loss: empty() });
-    const now = [...samples.keys()].map((name) => known.get(name) ?? added(name));
+    const now = [...samples.keys()].map((name) => known.get(name) ?? silent(name, this.times.length));
     this.sources = [...now, ...this.sources.filter((source) => !samples.has(source.name))];
     this.current = now.length;
     this.times.push(time);
@@ -168,44 +218,6 @@ export class History {
       source.loss.push(sample?.loss ?? null);
     }
   }
-
-  /** What changed since the last sample. */
-  #compare(status: Status, time: number) {
-    const before = this.#before;
-    if (!before) return;
-    for (const link of status.links) {
-      const old = before.links.find((it) => it.name === link.name);
-      const now = standing(status, link);
-      if (!old) this.note(time, "plain", `${link.name} is a link now`);
-      else if (standing(before, old).word !== now.word) {
-        const why = now.mood !== "good" && now.why[0] ? `: ${now.why[0]}` : "";
-        this.note(time, now.mood, `${link.name} is ${now.word}${why}`);
-      }
-    }
-    this.#compareSites(before, status, time);
-    if (before.state !== status.state) {
-      const mood = status.state === "up" ? "good" : status.state === "down" ? "bad" : "uneasy";
-      const why = status.reason ? `: ${status.reason}` : "";
-      this.note(time, mood, `the ${status.role} is ${status.state}${why}`);
-    }
-  }
-
-  #compareSites(before: Status, status: Status, time: number) {
-    const old = new Map(connected(before).map((site) => [site.name, site]));
-    for (const site of connected(status)) {
-      const was = old.get(site.name);
-      old.delete(site.name);
-      if (!was) this.note(time, "good", `${site.name} joined`);
-      else if (was.state !== site.state) {
-        this.note(time, site.state === "up" ? "good" : "uneasy", `${site.name} is ${site.state}`);
-      }
-    }
-    for (const name of old.keys()) this.note(time, "bad", `${name} left`);
-  }
-}
-
-function columns(source: Source): Column[] {
-  return [source.down, source.up, source.rtt, source.loss];
 }
 
 /** The sites that have a tunnel. */

@@ -1,5 +1,6 @@
 /** The status each second, as the daemon streams it. */
 
+import type { Told } from "./journal.svelte";
 import { session } from "./memory";
 import type { Status } from "./status";
 import { sentence } from "./units";
@@ -16,6 +17,17 @@ export interface Problem {
 export interface Answer<T> {
   document?: T;
   problem?: Problem;
+}
+
+/** Asks the daemon for what is at a path. */
+export type Ask = <T>(path: string) => Promise<Answer<T>>;
+
+/** Whoever hears what the daemon says. */
+export interface Hearer {
+  onStatus(status: Status): void;
+  onEvent(event: Told): void;
+  /** From now on events come, and those before may have been missed. */
+  onBegin(): void;
 }
 
 /** `waiting` is for a daemon that is there, and has nothing new for this page. */
@@ -76,7 +88,7 @@ export class Live {
   #abort = new AbortController();
   #stopped = false;
 
-  constructor(readonly onStatus: (status: Status) => void) {}
+  constructor(readonly hearer: Hearer) {}
 
   token(): string | null {
     return session.read(TOKEN);
@@ -154,6 +166,7 @@ export class Live {
     const heard = this.#listen(this.#abort);
     try {
       const response = await this.#open(this.#abort.signal);
+      this.hearer.onBegin();
       // Without it the page shows all that it shows to those who may only look.
       void this.#learnRole().catch(() => {});
       const reader = response.pipeThrough(new TextDecoderStream()).getReader();
@@ -275,6 +288,7 @@ export class Live {
       this.#miss(isBusy(code) ? "waiting" : "lost", sentence(detail));
       return true;
     }
+    if (kind === "event") this.hearer.onEvent(JSON.parse(field("data")) as Told);
     if (kind !== "status") return false;
     this.#show(field("data"));
     this.phase = "live";
@@ -287,7 +301,7 @@ export class Live {
   #show(document: string) {
     this.status = JSON.parse(document) as Status;
     this.toldAt = Date.now();
-    this.onStatus(this.status);
+    this.hearer.onStatus(this.status);
   }
 }
 

@@ -1,7 +1,10 @@
 /** The charts: throughput stacked by link, and strips of one line for each link. */
 
 import uPlot from "uplot";
-import type { Mark, Source } from "./history.svelte";
+import type { Happening } from "./journal.svelte";
+import type { Mood } from "./standing";
+import type { Column, Table } from "./table";
+import { tick } from "./units";
 
 export type Kind = "throughput" | "rtt" | "loss";
 
@@ -10,7 +13,7 @@ export interface Inks {
   axis: string;
   grid: string;
   surface: string;
-  moods: Record<Mark["mood"], string>;
+  moods: Record<Mood, string>;
 }
 
 /** One cursor for all of them. */
@@ -42,10 +45,8 @@ export function inks(element: HTMLElement): Inks {
   return found;
 }
 
-type Column = (number | null)[];
-
 /** For uPlot: times, and a column for each series in the order of [`series`]. */
-export function table(kind: Kind, times: number[], sources: Source[]): uPlot.AlignedData {
+export function aligned(kind: Kind, { times, sources }: Table): uPlot.AlignedData {
   if (kind !== "throughput") {
     return [times, ...sources.map((it) => it[kind])] as uPlot.AlignedData;
   }
@@ -122,7 +123,8 @@ export interface Picture {
   ink: Inks;
   /** Seconds to show, up to the newest. */
   span: () => [number, number];
-  marks: () => Mark[];
+  /** The newest first. */
+  marks: () => Happening[];
   onCursor: (index: number | null) => void;
 }
 
@@ -148,7 +150,7 @@ export function draw(picture: Picture, data: uPlot.AlignedData, target: HTMLElem
         show: kind === "loss",
         size: 26,
         space: 70,
-        values: (_, splits) => splits.map((it) => new Date(it * 1e3).toLocaleTimeString("en-GB")),
+        values: (_, splits, _axis, _space, step) => splits.map((it) => tick(it, step)),
       },
       {
         ...axis,
@@ -184,13 +186,26 @@ function paint(u: uPlot, { kind, ink, marks }: Picture) {
     ctx.lineTo(bbox.left + bbox.width, zero);
     ctx.stroke();
   }
-  for (const mark of marks()) paintMark(u, kind, ink.moods[mark.mood], mark.time);
+  paintMarks(u, kind, ink, marks());
   ctx.restore();
 }
 
-function paintMark(u: uPlot, kind: Kind, color: string, time: number) {
+/** From right to left; words are left out where the next mark is too near. */
+function paintMarks(u: uPlot, kind: Kind, ink: Inks, marks: Happening[]) {
+  const { left, width } = u.bbox;
+  let [last, free] = [Infinity, left + width];
+  for (const mark of marks) {
+    const x = Math.round(u.valToPos(mark.time, "x", true));
+    if (x < left || x > left + width || x === last) continue;
+    last = x;
+    paintMark(u, kind, ink.moods[mark.mood], x);
+    if (kind === "throughput" && mark.label) free = paintLabel(u, ink, mark, x, free);
+    else free = Math.min(free, x);
+  }
+}
+
+function paintMark(u: uPlot, kind: Kind, color: string, x: number) {
   const { ctx, bbox } = u;
-  const x = Math.round(u.valToPos(time, "x", true));
   ctx.strokeStyle = color;
   ctx.fillStyle = color;
   ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
@@ -206,4 +221,25 @@ function paintMark(u: uPlot, kind: Kind, color: string, time: number) {
   ctx.lineTo(x + size, bbox.top - size);
   ctx.lineTo(x, bbox.top + size);
   ctx.fill();
+}
+
+/** Right of the mark, or left of it where nothing else is; what is free then ends there. */
+function paintLabel(u: uPlot, ink: Inks, { label, mood }: Happening, x: number, free: number): number {
+  const { ctx, bbox } = u;
+  const gap = 7 * devicePixelRatio;
+  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  const width = ctx.measureText(label).width;
+  const right = x + gap + width <= free;
+  if (!right && free < bbox.left + bbox.width) return x;
+  const from = right ? x + gap : x - gap - width;
+  // Legible over what is painted below it.
+  ctx.strokeStyle = ink.surface;
+  ctx.lineWidth = 3 * devicePixelRatio;
+  ctx.fillStyle = ink.moods[mood];
+  ctx.textAlign = "left";
+  ctx.textBaseline = "top";
+  ctx.strokeText(label, from, bbox.top);
+  ctx.fillText(label, from, bbox.top);
+  ctx.lineWidth = devicePixelRatio;
+  return Math.min(x, from);
 }

@@ -1,7 +1,7 @@
 /** How things stand, in words: the verdict on the whole, and the standing of each link. */
 
-import { isAway, type Link, type Path, type Status } from "./status";
-import { duration, sentence, some } from "./units";
+import { isAway, type Account, type Leak, type Link, type Path, type Status } from "./status";
+import { amount, duration, sentence, some } from "./units";
 
 export type Mood = "good" | "uneasy" | "bad" | "plain";
 
@@ -63,6 +63,34 @@ function reasons(paths: { class: string; path: Path }[]): string[] {
   const different = new Set(said.map((it) => it.why));
   if (different.size === 1) return [...different].filter((it) => it !== "");
   return said.filter((it) => it.why !== "").map((it) => `${it.class}: ${it.why}`);
+}
+
+/** What becomes, while there is no tunnel, of packets that belong into it; in the words of `sennit status`. */
+export function leaking({ policy, in_force, held_before_start }: Leak): Standing {
+  const told = (word: string, mood: Mood, why: string): Standing => ({ word, mood, why: [why] });
+  if (policy === "allow") return told("open", "uneasy", 'what belongs into it leaves in the clear (leak = "allow")');
+  if (in_force === false) {
+    const why = "somebody has taken its routes from this host; restart the edge";
+    return told("not blocked", "bad", `what the config says does not hold (leak = "block"): ${why}`);
+  }
+  if (!in_force) return told("not known", "uneasy", "nobody can see whether what belongs into it leaves in the clear");
+  const before = held_before_start
+    ? ", and was before this edge started"
+    : "; before this edge started it was not: sennit-guard sees to that";
+  return told("blocked", "good", `what belongs into it is unreachable${before}`);
+}
+
+/** How a link stands with its cap. */
+export function spending(account: Account): Standing {
+  const { cap_bytes: cap, used_bytes: used, forecast_bytes: forecast } = account;
+  const days = `${account.days_left} day${account.days_left === 1 ? "" : "s"}`;
+  const of = cap === undefined ? "" : ` of ${amount(cap)}`;
+  const comes = forecast === undefined ? "" : `; ${amount(forecast)} by then if it goes on like this`;
+  const why = [`${amount(used)}${of} used; the cycle ends on ${account.cycle_end}, in ${days}${comes}`];
+  if (account.cost > 0) why.push(`its cost is ${account.cost}`);
+  if (account.demoted) return { word: "cap used up", mood: "bad", why: ["in reserve behind all other links", ...why] };
+  if (cap !== undefined && (forecast ?? 0) > cap) return { word: "cap will not last", mood: "uneasy", why };
+  return { word: "", mood: "plain", why };
 }
 
 export interface Verdict {

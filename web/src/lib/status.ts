@@ -25,6 +25,29 @@ export interface Link extends Traffic {
   up_limit_bytes_per_second?: number;
   down_limit_bytes_per_second?: number;
   limited_by_operator?: boolean;
+  account?: Account;
+}
+
+/** What a link has carried in its billing cycle. */
+export interface Account {
+  cost: number;
+  cap_bytes?: number;
+  used_bytes: number;
+  /** What the cycle comes to if it goes on like this. */
+  forecast_bytes?: number;
+  /** The day on which the next cycle begins. */
+  cycle_end: string;
+  days_left: number;
+  /** The cap is used up. */
+  demoted: boolean;
+}
+
+/** What becomes of packets that belong into the tunnel while there is none. */
+export interface Leak {
+  policy: "block" | "allow";
+  /** Whether the kernel keeps them in; absent if it cannot be asked. */
+  in_force?: boolean;
+  held_before_start: boolean;
 }
 
 /** What a class has of a link, in one direction. */
@@ -118,6 +141,7 @@ export interface Status {
   links: Link[];
   tunnels: Tunnel[];
   sites?: Site[];
+  leak?: Leak;
   refused_lan?: { prefix: string; reason: string }[];
 }
 

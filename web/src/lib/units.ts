@@ -68,6 +68,15 @@ export function clock(unix: number, now = unix): string {
   return `${isToday ? "" : `${DAY.format(date)} `}${TIME.format(date)}`;
 }
 
+/** A moment on an axis with one each so many seconds: the date at midnight, and elsewhere the time of day. */
+export function tick(unix: number, step: number): string {
+  const date = new Date(unix * 1e3);
+  const midnight = date.getHours() + date.getMinutes() + date.getSeconds() === 0;
+  if (step >= 86_400 || midnight) return DAY.format(date);
+  const time = TIME.format(date);
+  return step < 60 ? time : time.slice(0, -3);
+}
+
 /** Date, time and zone, to the minute. */
 export function moment(unix: number): string {
   return Number.isFinite(unix) ? MOMENT.format(unix * 1e3) : NOT_KNOWN;

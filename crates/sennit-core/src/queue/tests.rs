@@ -329,27 +329,41 @@ fn a_drop_leaves_no_number_out() {
     assert_eq!(step(&mut queue, early.into()), (1400, early + 1));
 }
 
-/// Offers twice what is taken, for two seconds, and returns the statistics at the end.
-fn overload(ecn: u8) -> (QueueStats, usize) {
+/// Offers twice what is taken, for two seconds; the statistics at the end, and how many of the
+/// packets that left had met congestion by their mark.
+fn overload(ecn: u8) -> (QueueStats, u64) {
+    const CE: u8 = 0b11;
     let start = Instant::now();
     let mut queue = FqCodel::default();
+    let mut marked = 0;
     for step in 0..2000 {
         let now = start + Duration::from_millis(step);
         for _ in 0..2 {
             let mut packet = packet(1, 1400);
             packet.buffer[HEADROOM + 1] = ecn;
+            packet.buffer[HEADROOM + 2..][..2].copy_from_slice(&1400_u16.to_be_bytes());
             queue.push(packet, now);
         }
-        queue.pop(any, now).unwrap();
+        let left = queue.pop(any, now).unwrap().packet;
+        marked += u64::from(left.buffer[HEADROOM + 1] & CE == CE);
     }
-    (queue.stats(), queue.backlog())
+    (queue.stats(), marked)
 }
 
 #[test]
 fn a_standing_queue_is_dropped_from_ever_more_often() {
-    let (stats, _) = overload(0);
+    let (stats, marked) = overload(0);
     assert!(stats.dropped > 20, "{stats:?}");
-    assert_eq!(stats.marked, 0);
+    assert_eq!((stats.marked, marked), (0, 0));
+}
+
+#[test]
+fn what_can_be_marked_is_not_dropped() {
+    for ect in [0b01, 0b10] {
+        let (stats, marked) = overload(ect);
+        assert!(stats.marked > 20, "{stats:?}");
+        assert_eq!((stats.marked, stats.dropped), (marked, 0));
+    }
 }
 
 #[test]

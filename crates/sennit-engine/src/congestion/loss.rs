@@ -67,11 +67,13 @@ impl OwnLoss {
             self.total = MEMORY * self.total + total;
         }
         let own = match manner {
-            Manner::Calm => MOST,
-            Manner::Probing => self.ratio(),
+            Manner::Calm if round.marked == 0 => MOST,
+            // A queue stands somewhere, if not one of ours.
+            Manner::Calm | Manner::Probing => self.ratio(),
         };
         let packet = mtu as f64;
         let chance = DEVIATIONS * (own * total * packet).sqrt();
+        let lost = lost + round.marked as f64;
         lost >= LEAST_PACKETS as f64 * packet && lost > (own + MARGIN) * total + chance
     }
 }
@@ -113,6 +115,7 @@ impl StartupLoss {
             return false;
         }
         self.queued.add(round);
+        self.queued.lost += round.marked as f64;
         let packet = mtu as f64;
         if self.queued.total < TELLING_AT_FIRST * packet {
             return false;
@@ -237,6 +240,24 @@ mod tests {
         // Nor does as much where a queue stands for a moment.
         assert!(!loss.overflows(&round(18, 42), SHORT_QUEUE, PACKET));
         assert!(loss.overflows(&round(42, 42), SHORT_QUEUE, PACKET));
+    }
+
+    /// Marks were, and then as many did not matter any more.
+    #[test]
+    fn what_is_marked_is_no_loss_of_the_paths_own() {
+        let exceeds = |round: &Round| {
+            let mut own = OwnLoss::default();
+            for _ in 0..50 {
+                own.is_exceeded(round, Manner::Calm, PACKET);
+            }
+            [Manner::Calm, Manner::Probing].map(|it| own.is_exceeded(round, it, PACKET))
+        };
+        assert_eq!(exceeds(&round(LEAST_PACKETS, 94)), [false; 2]);
+        let marked = Round {
+            marked: LEAST_PACKETS * PACKET,
+            ..round(0, 94)
+        };
+        assert_eq!(exceeds(&marked), [true; 2]);
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Model {
             .count(self.packets(event.lost), true, event.sent);
         if event.marked {
             // A mark speaks for the packets of its round (RFC 3168 §6.1.2).
-            self.round.lost += LEAST_PACKETS * self.mtu;
+            self.round.marked += LEAST_PACKETS * self.mtu;
         }
     }
 

@@ -9,6 +9,8 @@ use super::Acked;
 pub(super) struct Round {
     /// Bytes lost.
     pub(super) lost: u64,
+    /// Bytes for which marks speak: a path loses packets by itself, but marks none.
+    pub(super) marked: u64,
     /// Bytes delivered.
     pub(super) delivered: u64,
     /// The shortest round trip of it.
@@ -32,6 +34,7 @@ impl Round {
     /// A round of which nothing is known yet.
     pub(super) const NEW: Self = Self {
         lost: 0,
+        marked: 0,
         delivered: 0,
         shortest: Duration::MAX,
         longest: Duration::ZERO,

@@ -1,4 +1,5 @@
-//! What a hub says for which the host must be changed: the addresses that it assigns, and its own.
+//! What a hub says that an edge follows: the addresses that it assigns, its own, and another
+//! authority.
 //!
 //! A hub may say something else in each packet, and each change costs routes, addresses and lines
 //! of the log. So what it says is followed a few times in each [`WINDOW`], and then its last word.

@@ -43,7 +43,8 @@ pub(super) fn crypto(tls: Arc<ClientConfig>) -> Result<Arc<Crypto>, NoInitialCip
 }
 
 impl Edge {
-    /// Handshakes from now on use these; what is connected goes on.
+    /// Handshakes from now on use these and ask for a far side of this name; what is connected goes
+    /// on.
     ///
     /// # Errors
     /// If a configuration lacks the cipher suite that QUIC begins with.
@@ -51,9 +52,11 @@ impl Edge {
         &mut self,
         tls: Arc<ClientConfig>,
         classic: Option<Arc<ClientConfig>>,
+        server_name: String,
     ) -> Result<(), NoInitialCipherSuite> {
         self.crypto = crypto(tls)?;
         self.classic = classic.map(crypto).transpose()?;
+        self.config.server_name = server_name;
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use sennit_core::{ClassId, Classifier, PathState, frame::Away, health};
+use sennit_masque::capsule::NextAuthority;
 use sennit_packet::Prefix;
 
 use crate::{facts::LinkLabel, ids::SocketId, sharing::Sharing, treatment::Treatment};
@@ -83,6 +84,8 @@ pub enum EdgeEvent {
     LanRefused(Vec<(Prefix, String)>),
     /// The hub has these addresses of its own in the tunnel.
     HubInside(Vec<IpAddr>),
+    /// The hub has another authority, which this edge should move to; each tunnel may hear of it.
+    Authority(NextAuthority),
     /// A class can carry packets.
     TunnelUp {
         /// Which.

@@ -1,6 +1,7 @@
 //! A path on every link, beside the one that won the race.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -12,11 +13,12 @@ use sennit_masque::{
     capsule::{LinkInfo, LinkState},
 };
 
-use super::{Edge, EdgeEvent, Stage, change::GONE, race::Dial};
+use super::{Edge, EdgeEvent, Role, Stage, change::GONE, race::Dial};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},
     locals::Local,
+    node::Conn,
     path::{Path, number},
     remotes::disguised,
     tunnel::POOR,
@@ -180,6 +182,32 @@ impl Edge {
             let mut attempts = conn.role.opening.values().filter(|attempt| !attempt.ends);
             attempts.any(|attempt| (attempt.socket, attempt.remote) == (socket, remote))
         })
+    }
+
+    /// Links by which a tunnel asks for a path, and since when.
+    pub(super) fn unanswered(&self, conn: &Conn<Role>) -> Vec<(String, Instant)> {
+        let attempts = conn.role.opening.values().filter(|attempt| !attempt.ends);
+        let named = attempts.filter_map(|attempt| {
+            let link = self.links.get(&attempt.socket)?;
+            Some((link.label.name.clone(), attempt.began))
+        });
+        named.collect()
+    }
+
+    /// Links by which some class asks for a path, and since when.
+    pub fn unanswered_links(&self) -> BTreeMap<SocketId, Instant> {
+        let mut all = BTreeMap::new();
+        let conns = self
+            .slots
+            .iter()
+            .filter_map(|slot| self.node.get(slot.live?));
+        for attempt in conns.flat_map(|conn| conn.role.opening.values()) {
+            if !attempt.ends {
+                let since = all.entry(attempt.socket).or_insert(attempt.began);
+                *since = attempt.began.min(*since);
+            }
+        }
+        all
     }
 
     /// Has attempts ask less often, and ends those that are to end or have lasted for long.

@@ -244,6 +244,10 @@ impl Edge {
                 self.node.handle_capsule(id, content, now);
             }
             Capsule::RefusedLan(refused) => self.handle_refused(refused, now),
+            Capsule::Authority(next) => {
+                self.next_authority.hear(Some(next));
+                self.follow(now);
+            }
             Capsule::RouteAdvertisement(_) | Capsule::Link(_) | Capsule::Terms(_) => {}
         }
     }
@@ -276,8 +280,10 @@ impl Edge {
         let addresses = self.addresses.poll(now).cloned().map(EdgeEvent::Addresses);
         let refused = self.refused.poll(now).cloned().map(EdgeEvent::LanRefused);
         let inside = self.hub_inside.poll(now).cloned().map(EdgeEvent::HubInside);
-        self.events
-            .extend(addresses.into_iter().chain(refused).chain(inside));
+        let next = self.next_authority.poll(now).copied().flatten();
+        let next = next.map(EdgeEvent::Authority);
+        let said = addresses.into_iter().chain(refused).chain(inside);
+        self.events.extend(said.chain(next));
     }
 
     fn handle_answer(&mut self, bytes: &[u8]) {

@@ -216,9 +216,10 @@ impl Ledger {
     }
 
     pub(super) fn on_sent(&mut self, pn: u64, bytes: u16, now: Instant) {
-        // The handshake's packet number spaces follow each other on one path.
+        // The handshake's packet number spaces follow each other on one path. What it sends again
+        // while packets of the last space are in flight has a lower number, and these may be lost.
         if self.sent.back().is_some_and(|last| last.pn > pn) {
-            self.sent.clear();
+            self.lose_all();
             self.forget_all_written_off();
             self.given_up = 0;
         }
@@ -305,6 +306,17 @@ impl Ledger {
         self.loss.part(now)
     }
 
+    /// Part of the packets that were lost since the path began to lose some, while [`Self::loss`]
+    /// does not know of it yet; else 0.
+    pub(crate) fn loss_at_first(&self, now: Instant) -> f64 {
+        self.loss.part_at_first(now)
+    }
+
+    /// How many times as long as by chance are the bursts in which packets are lost, on average.
+    pub(crate) fn burst(&self) -> f64 {
+        self.loss.burst()
+    }
+
     /// Part of the packets that were lost within a minute, for a path that carries little.
     pub(crate) fn loss_counted(&self, now: Instant) -> f64 {
         self.loss.part_counted(now)
@@ -346,7 +358,7 @@ impl Ledger {
 
     fn count_lost(&mut self, pn: u64, starting: bool, now: Instant) {
         if pn >= self.given_up {
-            self.loss.count_lost(starting, now);
+            self.loss.count_lost(pn, starting, now);
         }
     }
 
@@ -405,6 +417,17 @@ mod tests {
         ledger.on_acked(1, now, now);
         ledger.lose_all();
         assert_eq!(ledger.take_lost().len(), 1);
+    }
+
+    /// Packets that left with a new connection and were lost were never sent again, because the end
+    /// of its handshake was.
+    #[test]
+    fn what_is_in_flight_while_a_handshake_is_repeated_is_not_forgotten() {
+        let mut ledger = ledger(&[1400, 1400]);
+        ledger.on_sent(5, 1430, now());
+        ledger.on_sent(6, 1430, now());
+        ledger.on_sent(2, 80, now());
+        assert_eq!(lost(&mut ledger), [0, 1]);
     }
 
     fn now() -> Instant {

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Instant};
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Classifier, PathState, health};
-use sennit_masque::{StreamId, connect_udp::Target};
+use sennit_masque::{StreamId, capsule::NextAuthority, connect_udp::Target};
 use sennit_packet::{IpPacket, Prefix};
 
 use crate::ids::ConnId;
@@ -55,6 +55,8 @@ pub enum HubEvent {
         certificates: Vec<CertificateDer<'static>>,
         /// Its bearer token, if it showed one.
         bearer: Option<String>,
+        /// It moves to another authority when it is told of one.
+        moves: bool,
     },
     /// A peer wants a certificate: answer by [`Hub::reply`].
     Enrol {
@@ -177,6 +179,8 @@ pub struct Grant {
     pub addresses: Vec<IpAddr>,
     /// What it proved itself by; [`Hub::expel_credential`] ends what hangs on it.
     pub credential: Credential,
+    /// The authority that it should move to, if it is not the one it has; told to who moves.
+    pub next: Option<NextAuthority>,
 }
 
 /// A certificate or a token, as the caller tells one from another.

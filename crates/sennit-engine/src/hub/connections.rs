@@ -11,6 +11,7 @@ impl Hub {
     pub(super) fn handle_node(&mut self, event: NodeEvent, now: Instant) {
         match event {
             NodeEvent::Connected(id) => {
+                self.note_connected(id);
                 self.adopt(id, PathId::ZERO, now);
                 self.begin(id, now);
             }
@@ -33,6 +34,13 @@ impl Hub {
                 }
             }
             NodeEvent::PathState(id, path) => self.tell_path(id, path),
+        }
+    }
+
+    fn note_connected(&mut self, id: ConnId) {
+        if let Some(conn) = self.node.get_mut(id) {
+            conn.role.connected = true;
+            self.strangers.note_handshake(true);
         }
     }
 
@@ -63,6 +71,9 @@ impl Hub {
             return;
         };
         let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
+        if !conn.role.connected && !matches!(stage, Stage::Closing) {
+            self.strangers.note_handshake(false);
+        }
         if let Stage::Proxied(proxied) = &stage {
             self.events.extend(proxied.ends(id));
         }
@@ -91,13 +102,16 @@ impl Hub {
             return;
         };
         let Stage::Up {
-            site, name, sennit, ..
+            site,
+            name,
+            abilities,
+            ..
         } = &conn.role.stage
         else {
             return;
         };
         // It is told of once the edge has said which link it is.
-        if *sennit && conn.role.unnamed.contains(&number(path)) {
+        if abilities.is_some() && conn.role.unnamed.contains(&number(path)) {
             return;
         }
         let Some(path) = conn.paths().iter().find(|known| known.id == path) else {

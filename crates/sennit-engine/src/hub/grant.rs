@@ -117,6 +117,7 @@ impl Hub {
         let (name, class, treatment) = class_of(hello);
         conn.tunnel.set_treatment(treatment);
         let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
+        let next = grant.next;
         conn.role.stage = Stage::Up {
             site: site.clone(),
             class,
@@ -124,7 +125,7 @@ impl Hub {
             stream,
             treatment,
             credential: grant.credential,
-            sennit: peer != Peer::Standard,
+            abilities: peer.abilities(),
         };
         self.strangers.remove(id);
         let replaced = self.sites.enter(grant, class, id);
@@ -144,10 +145,10 @@ impl Hub {
             now,
         );
         if let Some(old) = replaced {
-            self.node.close(old, Code::H3_NO_ERROR.0, REPLACED, now);
-            if let Some(conn) = self.node.get_mut(old) {
-                conn.role.stage = Stage::Closing;
-            }
+            self.fail(old, REPLACED, now);
+        }
+        if let Some(next) = next {
+            self.tell_authority(id, next);
         }
         self.events.push_back(HubEvent::TunnelUp {
             site,
@@ -168,7 +169,7 @@ impl Hub {
         pipe.map_or(Run::NONE, |pipe| pipe.run())
     }
 
-    /// A connection is of no use; its edge makes another.
+    /// A connection is of no use: its edge makes another, or has made one.
     fn fail(&mut self, id: ConnId, reason: &str, now: Instant) {
         self.node.close(id, Code::H3_NO_ERROR.0, reason, now);
         if let Some(conn) = self.node.get_mut(id) {

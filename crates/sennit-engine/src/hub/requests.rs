@@ -135,6 +135,7 @@ impl Hub {
             request,
             certificates: certificates(conn),
             bearer: bearer(head),
+            moves: hello.as_ref().is_some_and(|hello| hello.abilities.moves),
         };
         conn.role.stage = Stage::Asking {
             stream,
@@ -301,7 +302,7 @@ impl Hub {
                 conn.dscp = wishes.dscp;
                 self.share(&site, (class, &name), wishes, now);
             }
-            Capsule::AddressAssign(_) | Capsule::RefusedLan(_) => {}
+            Capsule::AddressAssign(_) | Capsule::RefusedLan(_) | Capsule::Authority(_) => {}
         }
     }
 
@@ -340,7 +341,7 @@ impl Hub {
         let Stage::Up {
             site,
             stream,
-            sennit: true,
+            abilities: Some(_),
             ..
         } = &conn.role.stage
         else {

@@ -287,6 +287,7 @@ mod tests {
             site: site.into(),
             addresses: vec![address.parse().unwrap()],
             credential: [0; 32],
+            next: None,
         }
     }
 

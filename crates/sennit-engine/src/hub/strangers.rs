@@ -43,6 +43,10 @@ pub struct StrangerCounts {
     pub asked_to_retry: u64,
     /// How many were refused, as their network, or all together, had too many places.
     pub refused: u64,
+    /// How many handshakes were completed.
+    pub completed: u64,
+    /// How many began and were not completed: their time was over, or either end gave up.
+    pub failed: u64,
 }
 
 /// The place that somebody has.
@@ -57,9 +61,8 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Strangers {
     most: usize,
-    /// Of all that came.
-    asked_to_retry: u64,
-    refused: u64,
+    /// Of all that came; how many there are is counted when somebody asks.
+    counted: StrangerCounts,
     /// In the order in which they came; some of them are not strangers any more.
     arrivals: VecDeque<(Instant, ConnId)>,
     networks: BTreeMap<ConnId, Place>,
@@ -72,8 +75,7 @@ impl Strangers {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
-            asked_to_retry: 0,
-            refused: 0,
+            counted: StrangerCounts::default(),
             arrivals: VecDeque::new(),
             networks: BTreeMap::new(),
             counts: BTreeMap::new(),
@@ -86,8 +88,8 @@ impl Strangers {
         let verdict = self.judge(address, is_proven);
         match verdict {
             Verdict::Accept => {}
-            Verdict::AskToRetry => self.asked_to_retry += 1,
-            Verdict::Refuse => self.refused += 1,
+            Verdict::AskToRetry => self.counted.asked_to_retry += 1,
+            Verdict::Refuse => self.counted.refused += 1,
         }
         verdict
     }
@@ -96,8 +98,15 @@ impl Strangers {
     pub(super) fn counts(&self) -> StrangerCounts {
         StrangerCounts {
             now: self.networks.len(),
-            asked_to_retry: self.asked_to_retry,
-            refused: self.refused,
+            ..self.counted
+        }
+    }
+
+    /// The handshake of one that was let in is over.
+    pub(super) fn note_handshake(&mut self, is_complete: bool) {
+        match is_complete {
+            true => self.counted.completed += 1,
+            false => self.counted.failed += 1,
         }
     }
 
@@ -356,6 +365,7 @@ mod tests {
             now: MOST - 1,
             asked_to_retry: 1,
             refused: 1,
+            ..StrangerCounts::default()
         };
         assert_eq!(strangers.counts(), counts);
     }

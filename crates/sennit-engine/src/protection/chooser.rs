@@ -4,13 +4,14 @@
 //! time that the inside bears. Where they do not, a window of random combinations is added, because
 //! it brings packets back soonest for what it costs (RFC 8681 and `docs/src/repair.md`): as much of
 //! it as the most that was lost in the last ten seconds asks for, and what is lost all the same is
-//! sent again. It ends where little comes back: of a queue that overflows, or of bursts that are
-//! longer than what one window makes up for.
+//! sent again. Where it is not, losses in bursts ask for more, and for a longer window. It ends
+//! where little comes back: of a queue that overflows, or of bursts that are longer than what one
+//! window makes up for.
 
 use std::time::{Duration, Instant};
 
 use sennit_core::frame::Tidings;
-use sennit_fec::Code;
+use sennit_fec::{Code, WINDOW_TIME};
 
 use super::FecReason;
 use crate::recovery::repair_time;
@@ -26,9 +27,14 @@ const TRANSFERS_BEAR: Duration = Duration::from_millis(150);
 const CALLS_BEAR: Duration = Duration::from_millis(60);
 /// Attempts that should fit into it.
 const ATTEMPTS: u32 = 2;
-/// Redundancy for each part that is lost: a window of 128 then leaves less than 0.01 %
-/// (`docs/src/repair.md`).
+/// Redundancy for each part that is lost by chance: a window of 128 then leaves less than 0.01 %
+/// (`docs/src/repair.md`). What is more than one is a margin for windows that lose more than
+/// others.
 const PER_LOSS: f64 = 1.9;
+/// Bursts so many times as long as by chance are no chance.
+const BURSTY: f64 = 1.2;
+/// A window of bursts is half as long again: most of the sources between two of them are in it.
+const BURST_WINDOW: Duration = Duration::from_millis(150);
 /// Sources for each repair, at least and at most.
 const EVERY: [f64; 2] = [3.0, 20.0];
 /// A class that sends fewer packets in a second is sparse: after most of its packets nothing leaves
@@ -61,6 +67,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 pub(crate) struct Outlook {
     /// Part of the packets that they lose, 0 to 1.
     pub(crate) loss: f64,
+    /// Part of them that was lost since they began to lose some, while `loss`, an average, does not
+    /// know of it yet.
+    pub(crate) loss_at_first: f64,
+    /// How many times as long as by chance are the bursts in which they lose packets.
+    pub(crate) burst: f64,
     /// Part of them that was lost within a minute, for a class that is sparse.
     pub(crate) loss_counted: f64,
     /// Packets that the class has sent, ever.
@@ -90,6 +101,9 @@ pub(crate) struct Chooser {
     /// The most that was lost in this and the last span of half of [`MOST_OF`].
     most: [f64; 2],
     span_began: Instant,
+    /// What the last look saw of losses that had just begun, and of bursts.
+    loss_at_first: f64,
+    burst: f64,
     /// Since when each look has seen losses.
     lossy_since: Option<Instant>,
     /// Since when each look has seen counted ones.
@@ -110,6 +124,8 @@ impl Chooser {
             rate: 0.0,
             most: [0.0; 2],
             span_began: now,
+            loss_at_first: 0.0,
+            burst: 1.0,
             lossy_since: None,
             counted_since: None,
             judged_from: None,
@@ -154,6 +170,12 @@ impl Chooser {
             self.span_began = now;
         }
         self.most[0] = self.most[0].max(loss);
+        // What is sent again needs no margin.
+        (self.loss_at_first, self.burst) = if outlook.repairs {
+            (0.0, 1.0)
+        } else {
+            (outlook.loss_at_first, outlook.burst)
+        };
         let since = |loss: f64, known: Option<Instant>| (loss >= FEW).then(|| known.unwrap_or(now));
         self.lossy_since = since(outlook.loss, self.lossy_since);
         self.counted_since = since(outlook.loss_counted, self.counted_since);
@@ -166,13 +188,39 @@ impl Chooser {
             self.judged_from = None;
         }
         if (self.code.is_some(), self.reason) != (before.0.is_some(), before.1) {
-            tracing::info!(code = ?self.code, reason = %self.reason, loss, "protection changes");
+            let (code, burst) = (self.code, self.burst);
+            tracing::info!(?code, reason = %self.reason, loss, burst, "protection changes");
+        }
+    }
+
+    /// How old what a repair covers may be.
+    pub(crate) fn window_time(&self) -> Duration {
+        if self.burst > BURSTY {
+            BURST_WINDOW
+        } else {
+            WINDOW_TIME
+        }
+    }
+
+    /// Part of the packets that may be lost.
+    fn loss(&self) -> f64 {
+        self.most[0].max(self.most[1]).max(self.loss_at_first)
+    }
+
+    /// Redundancy for each part that is lost. The margin grows as the standard deviation of a
+    /// window's losses does: that is the root of 2 *b* − 1 times what it is by chance where bursts
+    /// are *b* times as long (of the two states of Gilbert 1960).
+    fn per_loss(&self) -> f64 {
+        if self.burst > BURSTY {
+            1.0 + (PER_LOSS - 1.0) * (2.0 * self.burst - 1.0).sqrt()
+        } else {
+            PER_LOSS
         }
     }
 
     /// Repairs that a packet has at least before a pause.
     pub(crate) fn tail(&self) -> u8 {
-        let loss = self.most[0].max(self.most[1]);
+        let loss = self.loss();
         if !self.is_sparse() || loss <= 0.0 || loss >= 1.0 {
             return 1;
         }
@@ -185,7 +233,7 @@ impl Chooser {
     }
 
     fn choose(&mut self, outlook: &Outlook, now: Instant) -> (Option<Code>, FecReason) {
-        let loss = self.most[0].max(self.most[1]);
+        let loss = self.loss();
         let few = if self.code.is_some() {
             STILL_FEW * FEW
         } else {
@@ -216,7 +264,7 @@ impl Chooser {
         if let Some(reason) = why_not {
             return (None, reason);
         }
-        let every = (1.0 / (PER_LOSS * loss)).clamp(EVERY[0], EVERY[1]) as u8;
+        let every = (1.0 / (self.per_loss() * loss)).clamp(EVERY[0], EVERY[1]) as u8;
         let reason = if self.leaves_transfers {
             FecReason::TooFarForCalls
         } else if outlook.repairs {
@@ -253,6 +301,8 @@ mod tests {
 
     const NEAR: Outlook = Outlook {
         loss: 0.05,
+        loss_at_first: 0.0,
+        burst: 1.0,
         loss_counted: 0.0,
         sent: 1_000_000,
         waits: false,
@@ -311,6 +361,48 @@ mod tests {
             .1,
             FecReason::Peer
         );
+    }
+
+    #[test]
+    fn bursts_are_made_up_for_by_more_repairs_of_a_longer_window() {
+        let start = Instant::now();
+        let mut chooser = Chooser::new(start);
+        let mut look = |burst| {
+            let outlook = Outlook {
+                burst,
+                repairs: false,
+                ..NEAR
+            };
+            chooser.look(&outlook, None, start);
+            (chooser.code(), chooser.window_time())
+        };
+        let every = |every| Some(Code::Rlc { every });
+        assert_eq!(look(1.0), (every(10), WINDOW_TIME));
+        assert_eq!(look(1.1), (every(10), WINDOW_TIME), "that is chance");
+        assert_eq!(look(1.5), (every(8), BURST_WINDOW));
+        assert_eq!(look(2.85), (every(6), BURST_WINDOW));
+        assert_eq!(look(8.0), (every(4), BURST_WINDOW));
+    }
+
+    #[test]
+    fn losses_that_just_began_are_believed_at_once_and_for_a_moment() {
+        let start = Instant::now();
+        let mut chooser = Chooser::new(start);
+        let mut look = |loss_at_first, loss, millis| {
+            let outlook = Outlook {
+                loss,
+                loss_at_first,
+                repairs: false,
+                ..NEAR
+            };
+            chooser.look(&outlook, None, start + Duration::from_millis(millis));
+            chooser.code()
+        };
+        let every = |every| Some(Code::Rlc { every });
+        assert_eq!(look(0.0, 0.001, 0), None);
+        assert_eq!(look(0.08, 0.01, 250), every(6));
+        assert_eq!(look(0.05, 0.03, 500), every(10));
+        assert_eq!(look(0.0, 0.05, 1000), every(10));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::{Tunnel, batch::BATCH};
 use crate::{
     codec,
     codec::Codec,
+    gate::Ledger,
     inner::Packet,
     path::Path,
     pipe::Pipe,
@@ -42,13 +43,19 @@ impl Tunnel {
         let used = || zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);
         let weight = |path: &Path| path.gate.rate(path.srtt()).max(1) as f64;
         let all: f64 = used().map(|(path, _)| weight(path)).sum();
-        let mean = |loss: fn(&Path, Instant) -> f64| {
-            let lost = used().map(|(path, _)| loss(path, now) * weight(path));
+        let mean = |loss: Measure| {
+            let lost = used().map(|(path, _)| own(path, loss, now) * weight(path));
             lost.sum::<f64>() / all.max(1.0)
         };
+        let (lost, in_bursts) = used().fold((0.0, 0.0), |(all, bursts), (path, _)| {
+            let lost = own_loss(path, now) * weight(path);
+            (all + lost, bursts + lost * path.gate.ledger().burst())
+        });
         let outlook = Outlook {
-            loss: mean(own_loss),
-            loss_counted: mean(loss_counted),
+            loss: mean(Ledger::loss),
+            loss_at_first: mean(Ledger::loss_at_first),
+            loss_counted: mean(Ledger::loss_counted),
+            burst: if lost > 0.0 { in_bursts / lost } else { 1.0 },
             sent: pipe.stats.packets_in,
             waits: !pipe.queue.is_empty(),
             round_trip: used()
@@ -193,20 +200,20 @@ impl Tunnel {
     }
 }
 
+/// What a path's ledger says of its losses.
+type Measure = fn(&Ledger, Instant) -> f64;
+
 /// Part of the packets that a path loses by itself, as far as more packets may mend it.
 pub(super) fn own_loss(path: &Path, now: Instant) -> f64 {
-    if is_crowded(path) {
-        return 0.0;
-    }
-    path.gate.ledger().loss(now)
+    own(path, Ledger::loss, now)
 }
 
-/// Part of the packets that a path lost by itself within a minute, for one that carries little.
-fn loss_counted(path: &Path, now: Instant) -> f64 {
+/// Part of the packets that a path loses by itself, by that measure.
+fn own(path: &Path, loss: Measure, now: Instant) -> f64 {
     if is_crowded(path) {
         return 0.0;
     }
-    path.gate.ledger().loss_counted(now)
+    loss(&path.gate.ledger(), now)
 }
 
 /// Whether so much stands before a path that what it loses is likely to have overflowed there: more

@@ -15,6 +15,7 @@ pub(crate) fn all() -> Vec<Seed> {
         named("sennit_invitation", invitations()),
         named("sennit_enrolment", enrolments()),
         named("sennit_control", control()),
+        named("sennit_tickets", tickets()),
     ]
     .concat()
 }
@@ -179,5 +180,31 @@ fn control() -> Vec<(&'static str, Vec<u8>)> {
         ("status", of(status)),
         ("status-controls", of(&controls)),
         ("status-extreme", of(&extreme)),
+    ]
+}
+
+fn tickets() -> Vec<(&'static str, Vec<u8>)> {
+    let key = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
+    let file = |text: &str| [&[0][..], text.as_bytes()].concat();
+    vec![
+        (
+            "file",
+            file(&format!("1799990000 {key}\n1799950000 {key}\n")),
+        ),
+        ("file-empty", file("")),
+        ("file-old", file(&format!("1 {key}\n"))),
+        (
+            "file-of-the-future",
+            file(&format!("18446744073709551615 {key}\n")),
+        ),
+        ("file-no-time", file(&format!("soon {key}\n"))),
+        ("file-short-key", file("1799990000 BwcH\n")),
+        ("file-not-utf8", vec![0, b'1', 0xff, b'\n']),
+        ("stranger", [&[1][..], &[7; 67]].concat()),
+        ("stranger-short", vec![1, 7]),
+        ("given", vec![2, 255, 0, 0]),
+        ("given-cut", vec![2, 66, 0, 0]),
+        ("given-name-only", vec![2, 8, 0, 0]),
+        ("given-bent", vec![2, 255, 40, 1]),
     ]
 }

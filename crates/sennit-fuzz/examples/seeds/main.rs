@@ -7,6 +7,7 @@ mod engine;
 mod fec;
 mod join;
 mod masque;
+mod measure;
 mod packet;
 mod queues;
 mod script;
@@ -26,6 +27,7 @@ fn main() -> io::Result<()> {
         fec::all(),
         engine::all(),
         join::all(),
+        measure::all(),
     ]
     .concat();
     for (target, name, bytes) in &seeds {

@@ -91,6 +91,7 @@ impl EdgeSide {
                 self.changes += 1;
             }
             EdgeEvent::LanRefused(_) | EdgeEvent::HubInside(_) => self.changes += 1,
+            EdgeEvent::Authority(_) => {}
             EdgeEvent::Enrolled(_)
             | EdgeEvent::TunnelUp { .. }
             | EdgeEvent::TunnelDown { .. }

@@ -250,6 +250,7 @@ impl<'a> Host<'a> {
                     site: format!("site-{}", self.sites),
                     addresses: vec![Ipv4Addr::new(10, 200, 0, 1 + self.sites).into()],
                     credential: [self.sites; 32],
+                    next: None,
                 });
                 self.watch(|hub| hub.grant(request, grant.take().expect("once"), now));
             }

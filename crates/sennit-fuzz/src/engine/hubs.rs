@@ -119,6 +119,7 @@ impl HubSide {
             site: "site".into(),
             addresses: vec![SITE.into(), SITE_V6.into()],
             credential: [7; 32],
+            next: None,
         };
         self.hub.grant(request, grant, now);
     }

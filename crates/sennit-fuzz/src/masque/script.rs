@@ -1,7 +1,9 @@
 //! What happens to an HTTP/3 connection, step by step.
 
 use bytes::Bytes;
-use sennit_masque::capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState, RefusedPrefix};
+use sennit_masque::capsule::{
+    AssignedAddress, IpAddressRange, LinkInfo, LinkState, NextAuthority, RefusedPrefix,
+};
 use sennit_masque::{Capsule, Code, Connection, RequestHead, ResponseHead, StreamId, connect_ip};
 
 use crate::input::Input;
@@ -154,7 +156,11 @@ fn granting() -> ResponseHead {
 
 fn capsule(number: u16) -> Capsule {
     let prefix = sennit_masque::IpPrefix::host([10, 200, 0, 2].into());
-    match number % 5 {
+    match number % 6 {
+        5 => Capsule::Authority(NextAuthority {
+            fingerprint: [7; 32],
+            within: number.into(),
+        }),
         4 => Capsule::RefusedLan(vec![RefusedPrefix {
             prefix,
             reason: "not granted".into(),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::{MutexGuard, PoisonError};
 
+use sennit_linux::DeviceName;
 use sennit_netem::{Config, Counters, Direction};
 
 use super::Lab;
@@ -185,13 +186,21 @@ impl<'a> LinkHandle<'a> {
     pub(crate) fn drop_marked(&self, dscp: u8, percent: u8) -> Result<(), Error> {
         let device = self.device();
         let rule = |ip: &str| {
-            format!(
-                "iifname \"{device}\" {ip} dscp {dscp} numgen random mod 100 < {percent} drop\n"
-            )
+            let part = part(percent);
+            format!("iifname \"{device}\" {ip} dscp {dscp} {part} drop\n")
         };
         let script = firewall(&device, Some(("prerouting", rule("ip") + &rule("ip6"))));
         self.lab.host(Role::Hub).nft(&script)?;
         self.edge().nft(&script)
+    }
+
+    /// Lets the edge's firewall drop so many percent of what it forwards into a device or out of
+    /// it.
+    pub(crate) fn drop_on_tun(&self, device: &DeviceName, percent: u8) -> Result<(), Error> {
+        let rule = |key: &str| format!("{key} \"{device}\" {} drop\n", part(percent));
+        let rules = rule("iifname") + &rule("oifname");
+        self.edge()
+            .nft(&firewall(&self.device(), Some(("forward", rules))))
     }
 
     pub(crate) fn configure_hub(&self) -> Result<(), Error> {
@@ -214,6 +223,12 @@ impl<'a> LinkHandle<'a> {
     fn now(&self) -> MutexGuard<'a, [Config; 2]> {
         self.link.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes so many percent of the packets, 1 to 100: nftables refuses what no number can be.
+fn part(percent: u8) -> String {
+    let last = percent.saturating_sub(1);
+    format!("numgen random mod 100 <= {last}")
 }
 
 /// A firewall for a device with these rules at a hook instead of what it has; or none.

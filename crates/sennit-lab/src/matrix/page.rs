@@ -32,7 +32,8 @@ pub(super) fn page(matrix: &Matrix, text: &str, rows: &[Row]) -> Report {
         .fact("command", crate::programs::command())
         .fact(
             "share",
-            "goodput against the prediction from headers and loss alone; moving links have none",
+            "goodput against the prediction from headers and loss alone, without repairs; moving links \
+             have none",
         )
         .with(controllers(rows))
         .with(profiles(rows))
@@ -105,6 +106,9 @@ fn controllers(rows: &[Row]) -> Section {
         .with(against("The same by flows", |row| {
             format!("{:2} flows", row.flows)
         }))
+        .with(against("The same by code", |row| {
+            format!("fec {}", row.fec)
+        }))
 }
 
 /// Controllers against profiles.
@@ -151,6 +155,7 @@ fn worst(rows: &[Row]) -> Section {
         "flows",
         "delivery",
         "congestion",
+        "fec",
         "Mbit/s",
         "share, %",
     ];
@@ -163,6 +168,7 @@ fn worst(rows: &[Row]) -> Section {
             row.flows.to_string(),
             row.delivery.clone(),
             row.congestion.clone(),
+            row.fec.clone(),
             format!("{:.2}", row.goodput.unwrap_or_default()),
             format!("{:.1}", share * 100.0),
         ]);

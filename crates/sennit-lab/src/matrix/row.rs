@@ -9,8 +9,8 @@ use super::{Case, Matrix};
 
 /// The columns.
 pub(super) const HEAD: &str = "number,seed,profile,links,kind,direction,flows,policy,delivery,\
-congestion,goodput_mbit,predicted_mbit,of_predicted,longest_stall_ms,error";
-const COLUMNS: usize = 15;
+congestion,fec,goodput_mbit,predicted_mbit,of_predicted,longest_stall_ms,error";
+const COLUMNS: usize = 16;
 
 /// What the tunnel of the simulator takes.
 const INNER_MTU: usize = 1400;
@@ -24,6 +24,7 @@ pub(super) struct Row {
     pub(super) flows: u16,
     pub(super) delivery: String,
     pub(super) congestion: String,
+    pub(super) fec: String,
     /// Mbit/s; `None` if the scenario has no outcome.
     pub(super) goodput: Option<f64>,
     /// Goodput as a share of what headers and loss leave.
@@ -50,10 +51,10 @@ impl Row {
         let (seed, kind, direction) = (case.trial.seed, case.kind.name(), case.trial.direction);
         let treatment = &case.treatment;
         let (policy, delivery) = (treatment.policy, treatment.delivery);
-        let congestion = treatment.congestion;
+        let (congestion, fec) = (treatment.congestion, treatment.fec);
         let text = format!(
             "{},{seed},{profile},{links},{kind},{direction},{flows},{policy},{delivery},\
-             {congestion},{},{},{},{},{error}",
+             {congestion},{fec},{},{},{},{},{error}",
             case.number,
             number(goodput, 3),
             number(predicted, 3),
@@ -67,9 +68,9 @@ impl Row {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let fields: Vec<_> = text.split(',').collect();
         (fields.len() == COLUMNS).then_some(())?;
-        let goodput = fields[10].parse().ok();
+        let goodput = fields[11].parse().ok();
         // What has neither a figure nor a reason was not written to its end.
-        (goodput.is_some() || !fields[14].is_empty()).then_some(())?;
+        (goodput.is_some() || !fields[15].is_empty()).then_some(())?;
         Some(Self {
             number: fields[0].parse().ok()?,
             profile: fields[2].to_owned(),
@@ -77,8 +78,9 @@ impl Row {
             flows: fields[6].parse().ok()?,
             delivery: fields[8].to_owned(),
             congestion: fields[9].to_owned(),
+            fec: fields[10].to_owned(),
             goodput,
-            share: fields[12].parse().ok(),
+            share: fields[13].parse().ok(),
             text: text.to_owned(),
         })
     }
@@ -92,6 +94,7 @@ impl Row {
             && self.flows == case.trial.streams
             && self.delivery == treatment.delivery.as_str()
             && self.congestion == treatment.congestion.as_str()
+            && self.fec == treatment.fec.to_string()
     }
 
     /// As it is written.
@@ -168,6 +171,20 @@ mod tests {
         assert_eq!(first, Row::play(&cases[0]));
         assert!(first.is_of(&cases[0]) && first.goodput.is_some_and(|it| it > 2.0));
         assert!(first.share.is_some_and(|share| share < 1.02), "{first:?}");
+    }
+
+    #[test]
+    fn a_code_is_played_and_stands_in_its_line() {
+        let codes = "delivery = ['datagram']\nfec = ['off', 'rlc:1/4']\n[profile]";
+        let lossy = MATRIX
+            .replace("5/5", "5/25/10%")
+            .replace("[profile]", codes);
+        let cases = Matrix::parse(&lossy).expect("it is right").cases();
+        let rows: Vec<_> = cases.iter().map(Row::play).collect();
+        let codes: Vec<_> = rows.iter().map(|row| row.fec.as_str()).collect();
+        assert_eq!(codes, ["off", "rlc:1/4"]);
+        let [without, with] = [0, 1].map(|at| rows[at].goodput.expect("it has an outcome"));
+        assert!(with > 1.5 * without, "{without} and {with}");
     }
 
     #[test]

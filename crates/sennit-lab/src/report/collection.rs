@@ -11,6 +11,9 @@ use crate::scenario::{Published, Scenario};
 /// Steps of one scenario that have plots here; `sennit lab report` of it alone has all.
 const STEPS: usize = 6;
 
+/// Facts that are usually the same for all scenarios, and stand once where they are.
+const SHARED: [&str; 4] = ["machine", "program", "commit", "beside"];
+
 /// A published figure beside ours.
 struct Compared {
     published: Published,
@@ -32,21 +35,40 @@ pub(crate) fn collection(title: &str, all: &[Results]) -> Result<Report, Error> 
          one is not, the last column says why if that is known. Rates and delays are those of the \
          documents, links are emulated on one machine."
     );
-    if let Some(first) = all.first() {
-        report.facts = page::facts(
-            &Named {
-                name: "",
-                results: first,
-            },
-            false,
-        );
-        report.facts.retain(|(what, _)| what != "runs");
-    }
+    report.facts = facts(all);
     report = report.with(Section::new("All figures").with(Block::Table(table(rows()))));
     for (results, rows) in all.iter().zip(&compared) {
         report = report.with(section(results, rows));
     }
     Ok(report)
+}
+
+/// When all was measured, where and of what, and what to know of any of them.
+fn facts(all: &[Results]) -> Vec<(String, String)> {
+    let of_each = || all.iter().flat_map(own_facts);
+    let mut facts = Vec::new();
+    let started = || all.iter().map(|results| results.started.as_str());
+    if let (Some(first), Some(last)) = (started().min(), started().max()) {
+        facts.push(("measured".into(), format!("{first} to {last}")));
+    }
+    for what in SHARED {
+        for fact in of_each().filter(|(of, _)| of == what) {
+            if !facts.contains(&fact) {
+                facts.push(fact);
+            }
+        }
+    }
+    for results in all {
+        let beware = |remark: String| format!("{}: {remark}", results.scenario);
+        let remarks = results.remarks().into_iter().map(beware);
+        facts.extend(remarks.map(|remark| ("beware".to_owned(), remark)));
+    }
+    facts
+}
+
+fn own_facts(results: &Results) -> Vec<(String, String)> {
+    let name = &results.scenario;
+    page::facts(&Named { name, results }, false)
 }
 
 fn compare(results: &Results) -> Result<Vec<Compared>, Error> {
@@ -116,10 +138,16 @@ fn table<'a>(rows: impl Iterator<Item = &'a Compared>) -> Table {
     table
 }
 
-/// One scenario: its rows as bars, and the plots of its first steps.
+/// One scenario: how it was played, its rows as bars, and the plots of its first steps.
 fn section(results: &Results, rows: &[Compared]) -> Section {
     let mut section = Section::new(&results.scenario);
     section.blocks.push(Block::Text(results.about.clone()));
+    let mut played = Table::new("how it was played", ["", ""]);
+    let own = own_facts(results).into_iter();
+    for (what, value) in own.filter(|(what, _)| !SHARED.contains(&what.as_str())) {
+        played.row([what, value]);
+    }
+    section.blocks.push(Block::Table(played));
     let mut figures: Vec<_> = rows.iter().map(|row| row.published.figure).collect();
     figures.sort();
     figures.dedup();
@@ -131,6 +159,7 @@ fn section(results: &Results, rows: &[Compared]) -> Section {
         name: &results.scenario,
         results,
     }];
+    section.blocks.extend(page::conditions(&named).blocks);
     for step in results.steps_of_first_run().take(STEPS) {
         let plots = page::step_section(&step.name, &named).blocks.into_iter();
         section
@@ -175,5 +204,63 @@ fn bars<'a>(figure: Figure, rows: impl Iterator<Item = &'a Compared>) -> Bars {
             .map(str::to_owned)
             .to_vec(),
         groups: groups.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::emulator::Strain;
+    use crate::report::StepResult;
+    use crate::selfcheck::{Check, Property};
+
+    /// Results of a scenario of this name, of which one link was measured to have this delay.
+    fn results(name: &str, measured: f64, late: f64) -> Results {
+        let text = format!("name = \"{name}\"\n[[link]]\nname = \"a\"\nspec = \"30/10\"\n");
+        let scenario = Scenario::parse(&text).expect("it is right");
+        let check = Check {
+            link: "a".into(),
+            direction: sennit_netem::Direction::Up,
+            property: Property::Delay,
+            asked: 0.01,
+            measured,
+            tolerance: 3e-4,
+        };
+        let program = Path::new("/sennit");
+        let mut results = Results::new(&scenario, &text, program, Vec::new(), vec![check]);
+        results.command = format!("sennit lab run lab/seeds/{name}.toml");
+        results.add_run(vec![StepResult {
+            name: format!("step of {name}"),
+            strain: Strain {
+                late_max_seconds: late,
+                ..Strain::default()
+            },
+            ..StepResult::default()
+        }]);
+        results
+    }
+
+    #[test]
+    fn every_scenario_says_how_it_was_played_and_what_makes_it_worthless() {
+        let all = [
+            results("first", 0.0101, 0.0),
+            results("second", 0.0102, 0.04),
+        ];
+
+        let page = collection("Seeds", &all).expect("it is right").html();
+
+        for shown in [
+            "lab/seeds/first.toml",
+            "lab/seeds/second.toml",
+            "second: step of second: NOT EXACT",
+            "10.100 ms",
+            "10.200 ms",
+        ] {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        assert!(!page.contains("step of first: NOT EXACT"));
+        assert_eq!(page.matches("/sennit<").count(), 1, "of all of them");
     }
 }

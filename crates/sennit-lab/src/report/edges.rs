@@ -1,9 +1,9 @@
 //! What several edges did at the same time: together, and each beside the others.
 
-use sennit_load::{Bins, median, quantile};
+use sennit_load::{Bins, TimeFigures, median, quantile};
 
 use super::{Figure, TrafficResult};
-use crate::traffic::{BulkFigures, Figures, PingFigures, UdpFigures};
+use crate::traffic::{BulkFigures, FetchFigures, Figures, PingFigures, UdpFigures};
 
 impl TrafficResult {
     /// One traffic at all edges; as it is if there is only one.
@@ -74,6 +74,7 @@ fn together(edges: &[TrafficResult]) -> Option<Figures> {
         Figures::Quic(_) => Figures::Quic(sum_of_bulk(&bulk)),
         Figures::Udp(_) => Figures::Udp(sum_of_udp(&figures)),
         Figures::Ping(_) => Figures::Ping(sum_of_pings(&figures)),
+        Figures::Fetch(_) => Figures::Fetch(sum_of_fetches(&figures)),
         Figures::Idle => Figures::Idle,
         Figures::Packets(_) | Figures::Ask(_) | Figures::Program(_) | Figures::Flood(_) => {
             return None;
@@ -103,8 +104,31 @@ fn sum_of_udp(edges: &[&Figures]) -> UdpFigures {
             sum.lost += udp.lost;
             sum.unread += udp.unread;
             sum.jitter_seconds = sum.jitter_seconds.max(udp.jitter_seconds);
+            sum.late = sum.late.into_iter().chain(udp.late).reduce(|a, b| a + b);
+            let slow = |it: Option<TimeFigures>| it.and_then(|it| it.p99_seconds);
+            if slow(udp.lateness) > slow(sum.lateness) {
+                sum.lateness = udp.lateness;
+            }
         }
     }
+    sum
+}
+
+/// What all of them fetched, as if it were at one edge.
+fn sum_of_fetches(edges: &[&Figures]) -> FetchFigures {
+    let mut sum = FetchFigures::default();
+    for figures in edges {
+        if let Figures::Fetch(fetch) = figures {
+            sum.tried += fetch.tried;
+            sum.fetched += fetch.fetched;
+            sum.goodput += fetch.goodput;
+            sum.times_seconds.extend(&fetch.times_seconds);
+        }
+    }
+    let times: Vec<f64> = sum.times_seconds.iter().copied().flatten().collect();
+    sum.p50_seconds = quantile(&times, 0.5);
+    sum.p95_seconds = quantile(&times, 0.95);
+    sum.max_seconds = quantile(&times, 1.0);
     sum
 }
 

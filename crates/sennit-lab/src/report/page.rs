@@ -202,7 +202,7 @@ fn verdict(difference: &Interval, before: f64) -> String {
 }
 
 /// What the links were asked to be and were measured to be.
-fn conditions(all: &[Named<'_>]) -> Section {
+pub(super) fn conditions(all: &[Named<'_>]) -> Section {
     let mut section = Section::new("Links, as asked and as measured");
     for Named { name, results } in all {
         let head = [
@@ -215,15 +215,14 @@ fn conditions(all: &[Named<'_>]) -> Section {
         ];
         let mut table = Table::new(*name, head);
         for check in &results.self_check {
-            let (scale, unit) = check.property.scale();
-            let text = |value: f64| format!("{:.3} {unit}", value * scale);
+            let [asked, measured, tolerance] = check.words();
             table.row([
                 Cell::from(check.link.clone()),
                 check.direction.name().into(),
                 format!("{:?}", check.property).to_lowercase().into(),
-                text(check.asked).into(),
-                Cell::judged(text(check.measured), check.passes()),
-                text(check.tolerance).into(),
+                asked.into(),
+                Cell::judged(measured, check.passes()),
+                tolerance.into(),
             ]);
         }
         if !table.rows.is_empty() {

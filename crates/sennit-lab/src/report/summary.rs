@@ -1,13 +1,13 @@
 //! What the runs of a scenario come to: of each figure the median and the extremes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sennit_load::{median, quantile};
 use serde::{Deserialize, Serialize};
 
-use super::{EDGE, HUB, StepResult, TrafficResult};
+use super::{EDGE, FecResult, HUB, StepResult, Together, TrafficResult};
 use crate::figure::Figure;
-use crate::traffic::Figures;
+use crate::traffic::{FetchFigures, Figures, UdpFigures};
 use crate::tunnel::{Leaks, Operated};
 
 /// One step over all runs.
@@ -17,6 +17,9 @@ pub struct StepSummary {
     pub name: String,
     /// In the order of the scenario; empty if every run of the step was given up.
     pub traffic: Vec<TrafficSummary>,
+    /// What the FEC of each class did that has some; with the first traffic is what all did.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fec: BTreeMap<String, BTreeMap<Figure, Spread>>,
 }
 
 /// One traffic of a step over all runs.
@@ -53,20 +56,23 @@ impl StepSummary {
     fn of(runs: &[&StepResult]) -> Self {
         let longest = runs.iter().max_by_key(|run| run.traffic.len());
         let labels = longest.map_or(&[][..], |run| &run.traffic);
-        let traffic = labels.iter().enumerate().map(|(index, traffic)| {
-            let mut values: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
-            for (figure, value) in runs.iter().flat_map(|run| run.figures(index)) {
-                values.entry(figure).or_default().push(value);
-            }
-            let spread = |(figure, values): (_, Vec<f64>)| Some((figure, Spread::of(&values)?));
-            TrafficSummary {
+        let traffic = labels
+            .iter()
+            .enumerate()
+            .map(|(index, traffic)| TrafficSummary {
                 label: traffic.label.clone(),
-                figures: values.into_iter().filter_map(spread).collect(),
-            }
+                figures: spreads(runs.iter().flat_map(|run| run.figures(index))),
+            });
+        let of_classes = || runs.iter().map(|run| FecResult::of_classes(&run.fec));
+        let classes: BTreeSet<&str> = of_classes().flat_map(BTreeMap::into_keys).collect();
+        let fec = classes.into_iter().map(|class| {
+            let figures = of_classes().filter_map(|mut run| run.remove(class));
+            (class.to_owned(), spreads(figures.flatten()))
         });
         Self {
             name: runs.first().map(|run| run.name.clone()).unwrap_or_default(),
             traffic: traffic.collect(),
+            fec: fec.collect(),
         }
     }
 
@@ -78,6 +84,22 @@ impl StepSummary {
             .map(|traffic| traffic.figures.get(&figure));
         spreads.find_map(Option::<&Spread>::copied)
     }
+
+    /// A figure of one traffic, which counts from 1.
+    pub(crate) fn figure_of(&self, number: usize, figure: Figure) -> Option<Spread> {
+        let traffic = self.traffic.get(number.checked_sub(1)?)?;
+        traffic.figures.get(&figure).copied()
+    }
+}
+
+/// Of each figure all values that there are.
+fn spreads(all: impl Iterator<Item = (Figure, f64)>) -> BTreeMap<Figure, Spread> {
+    let mut values: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
+    for (figure, value) in all {
+        values.entry(figure).or_default().push(value);
+    }
+    let spread = |(figure, values): (_, Vec<f64>)| Some((figure, Spread::of(&values)?));
+    values.into_iter().filter_map(spread).collect()
 }
 
 impl Spread {
@@ -106,10 +128,12 @@ impl StepResult {
             return Vec::new();
         };
         let mut figures = traffic.own_figures();
-        // What the daemons use, they use for all traffic of the step.
+        // What the daemons use and do, they do for all traffic of the step.
         if index == 0 {
             figures.extend(self.daemon_figures());
             figures.extend(self.operated_figures());
+            figures.extend(self.together.figures());
+            figures.extend(FecResult::figures(&self.fec.iter().collect::<Vec<_>>()));
         }
         if traffic.bulk().is_some() {
             let cpu = self
@@ -196,6 +220,18 @@ impl StepResult {
     }
 }
 
+impl Together {
+    fn figures(self) -> impl Iterator<Item = (Figure, f64)> {
+        let figures = [
+            (Figure::SumGoodput, self.goodput),
+            (Figure::Fairness, self.fairness),
+            (Figure::LineUse, self.line_use),
+        ];
+        let known = figures.into_iter();
+        known.filter_map(|(figure, value)| Some((figure, value?)))
+    }
+}
+
 impl Operated {
     fn left_behind(&self) -> Option<f64> {
         let changed = self.leaks.as_ref().map(|leaks| leaks.changed.len());
@@ -229,9 +265,14 @@ impl TrafficResult {
                 add(Figure::Goodput, Some(bulk.goodput));
             }
             Some(Figures::Udp(udp)) => {
-                add(Figure::Goodput, Some(udp.goodput));
-                add(Figure::Lost, Some(udp.lost as f64));
-                add(Figure::Sent, Some(udp.packets as f64));
+                for (figure, value) in udp.figures() {
+                    add(figure, value);
+                }
+            }
+            Some(Figures::Fetch(fetch)) => {
+                for (figure, value) in fetch.figures() {
+                    add(figure, value);
+                }
             }
             Some(Figures::Ping(ping)) => {
                 add(Figure::P50Seconds, ping.p50_seconds);
@@ -272,6 +313,33 @@ impl TrafficResult {
         add(Figure::GapSeconds, self.gap_seconds);
         figures.extend(self.edge_figures());
         figures
+    }
+}
+
+impl UdpFigures {
+    fn figures(&self) -> [(Figure, Option<f64>); 6] {
+        let late = self.lateness.unwrap_or_default();
+        [
+            (Figure::Goodput, Some(self.goodput)),
+            (Figure::Lost, Some(self.lost as f64)),
+            (Figure::Sent, Some(self.packets as f64)),
+            (Figure::LateP50Seconds, late.p50_seconds),
+            (Figure::LateP99Seconds, late.p99_seconds),
+            (Figure::Late, self.late.map(|late| late as f64)),
+        ]
+    }
+}
+
+impl FetchFigures {
+    fn figures(&self) -> [(Figure, Option<f64>); 5] {
+        let failed = self.tried.saturating_sub(self.fetched);
+        [
+            (Figure::Goodput, Some(self.goodput)),
+            (Figure::FetchP50Seconds, self.p50_seconds),
+            (Figure::FetchP95Seconds, self.p95_seconds),
+            (Figure::Lost, Some(failed as f64)),
+            (Figure::Sent, Some(self.tried as f64)),
+        ]
     }
 }
 
@@ -321,6 +389,25 @@ mod tests {
             None,
             "never answered"
         );
+    }
+
+    #[test]
+    fn a_figure_may_be_of_one_traffic_among_several() {
+        let mut step = run(Some(3));
+        let other = run(Some(5)).traffic;
+        step.traffic.extend(other);
+        step.together.fairness = Some(0.8);
+
+        let summary = &StepSummary::of_runs(&[step], 1)[0];
+
+        let lost = |number| {
+            let spread = summary.figure_of(number, Figure::Lost);
+            spread.map(|spread| spread.median)
+        };
+        assert_eq!([1, 2].map(lost), [Some(3.0), Some(5.0)]);
+        assert_eq!([0, 3].map(lost), [None, None]);
+        let fairness = summary.figure(Figure::Fairness);
+        assert_eq!(fairness.map(|spread| spread.median), Some(0.8));
     }
 
     #[test]

@@ -27,6 +27,7 @@ const LINKS_DESCRIBED: usize = 16;
 const LEGEND: &str = "\
 Mbit/s: payload at the receiver; /s: packets. of line: against the frame rate of the links it could use.
 gap: longest time below 5 % of the usual rate, since the first fault if there is one.
+p50, p99: of round trips; of UDP that is timed, how much later it came than the fastest; of fetches (p95), how long they took.
 cpu s/GB: of hub and edges together.
 ";
 
@@ -34,7 +35,7 @@ impl Results {
     /// The table for humans, and below it what does not fit into one.
     pub fn table(&self) -> String {
         let head = [
-            "step", "traffic", "Mbit/s", "of line", "gap", "rtt p50", "p99", "lost", "cpu s/GB",
+            "step", "traffic", "Mbit/s", "of line", "gap", "p50", "p99", "lost", "cpu s/GB",
         ];
         let mut table = Table::new(head, 2..9);
         for step in &self.summary {
@@ -49,6 +50,7 @@ impl Results {
         }
         for step in &self.summary {
             step.describe_edges(&mut text);
+            step.describe_whole(&mut text);
         }
         for step in &self.steps {
             step.describe(&mut text);
@@ -168,6 +170,52 @@ impl StepSummary {
     }
 }
 
+impl StepSummary {
+    /// What no single traffic has.
+    fn describe_whole(&self, text: &mut String) {
+        let median = |figure: Figure| Some(figure.text(self.figure(figure)?.median));
+        let step = &self.name;
+        if let Some(fairness) = median(Figure::Fairness) {
+            let _ = writeln!(text, "{step}: fairness {fairness} (Jain's index)");
+        }
+        for traffic in &self.traffic {
+            let late = traffic.figures.get(&Figure::Late);
+            if let Some(late) = late.filter(|late| late.max > 0.0) {
+                let (label, late) = (&traffic.label, Figure::Late.text(late.median));
+                let _ = writeln!(text, "{step}: {label}: {late} later than 60 ms");
+            }
+        }
+        for (class, figures) in &self.fec {
+            let median = |figure: Figure| Some(figure.text(figures.get(&figure)?.median));
+            let fec = [
+                Figure::FecRepairs,
+                Figure::FecOverhead,
+                Figure::FecRecovered,
+                Figure::FecResidualLoss,
+            ];
+            let is_idle = figures
+                .get(&Figure::FecRepairs)
+                .is_none_or(|it| it.max == 0.0);
+            if let (
+                [
+                    Some(repairs),
+                    Some(overhead),
+                    Some(recovered),
+                    Some(residual),
+                ],
+                false,
+            ) = (fec.map(median), is_idle)
+            {
+                let _ = writeln!(
+                    text,
+                    "{step}: class {class}: {repairs} repairs, {overhead} % of packets; {recovered} \
+                     recovered, {residual} % not"
+                );
+            }
+        }
+    }
+}
+
 impl TrafficSummary {
     fn row(&self, step: &str) -> [String; 9] {
         let median = |figure: Figure| Some(figure.text(self.figures.get(&figure)?.median));
@@ -182,14 +230,27 @@ impl TrafficSummary {
             },
         };
         let lost = median(Figure::Lost).zip(median(Figure::Sent));
+        let times = |trip: Figure, late: Figure, fetch: Figure| {
+            let ms = [trip, late].into_iter().find_map(median);
+            let known = ms.map(|ms| ms + " ms");
+            known.unwrap_or_else(|| cell(fetch, " s"))
+        };
         [
             step.to_owned(),
             self.label.clone(),
             rate,
             cell(Figure::LineShare, " %"),
             cell(Figure::GapSeconds, " s"),
-            cell(Figure::P50Seconds, " ms"),
-            cell(Figure::P99Seconds, " ms"),
+            times(
+                Figure::P50Seconds,
+                Figure::LateP50Seconds,
+                Figure::FetchP50Seconds,
+            ),
+            times(
+                Figure::P99Seconds,
+                Figure::LateP99Seconds,
+                Figure::FetchP95Seconds,
+            ),
             lost.map_or_else(
                 || "-".to_owned(),
                 |(lost, sent)| format!("{lost} of {sent}"),

@@ -1,5 +1,6 @@
 //! `[[step.fault]]` tables.
 
+use sennit_linux::DeviceName;
 use sennit_netem::Direction;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub struct Fault {
     pub set: Option<Shape>,
     /// The mark of the packets that are dropped, and how many, with `action = "drop_marked"`.
     pub marked: Option<Marked>,
+    /// The device and how many of its packets are dropped, with `action = "drop_on_tun"`.
+    pub tun: Option<OnTun>,
     /// The devices' MTU, with `action = "device_mtu"`.
     pub mtu: Option<u32>,
     /// The direction of an outage or change; absent = both.
@@ -43,6 +46,16 @@ pub struct Marked {
     /// The outer packet's, as a number.
     pub dscp: u8,
     /// How many of them, each by chance.
+    pub percent: u8,
+}
+
+/// Packets of a class before they are in the tunnel, and after: those of its own TUN device.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnTun {
+    /// What the edge calls it.
+    pub device: DeviceName,
+    /// How many of its packets are dropped, each by chance.
     pub percent: u8,
 }
 
@@ -84,6 +97,8 @@ pub enum Action {
     DropOut,
     /// Both firewalls drop a part of what arrives on the link with the mark in `marked`.
     DropMarked,
+    /// The edge's firewall drops a part of what it forwards into the device in `tun` or out of it.
+    DropOnTun,
     /// The firewalls drop nothing any more.
     Accept,
     /// The link's NAT box loses all mappings: connections have other ports from then on.
@@ -157,6 +172,7 @@ impl Action {
             | Self::DropIn
             | Self::DropOut
             | Self::DropMarked
+            | Self::DropOnTun
             | Self::NatForget
             | Self::NatWedge
             | Self::Revoke
@@ -201,6 +217,7 @@ impl Action {
             | Self::DropIn
             | Self::DropOut
             | Self::DropMarked
+            | Self::DropOnTun
             | Self::Accept
             | Self::NatForget
             | Self::NatWedge => false,
@@ -229,7 +246,7 @@ impl Action {
             Self::CarrierDown => Some(Self::CarrierUp),
             Self::DeviceDown => Some(Self::DeviceUp),
             Self::AddressRemove | Self::AddressChange => Some(Self::AddressAdd),
-            Self::DropIn | Self::DropOut | Self::DropMarked => Some(Self::Accept),
+            Self::DropIn | Self::DropOut | Self::DropMarked | Self::DropOnTun => Some(Self::Accept),
             Self::DeviceDelete => Some(Self::DeviceCreate),
             Self::DeviceMtu => Some(Self::DeviceMtuBack),
             Self::FillDisk => Some(Self::FreeDisk),
@@ -259,6 +276,15 @@ impl Action {
     }
 }
 
+impl OnTun {
+    fn check(&self) -> Result<(), String> {
+        match (1..=100).contains(&self.percent) {
+            true => Ok(()),
+            false => Err("`tun`: percent is 1 to 100".into()),
+        }
+    }
+}
+
 impl Fault {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.action.is_of_daemon() == self.link.is_some() {
@@ -278,6 +304,10 @@ impl Fault {
         {
             return Err("`marked`: dscp is 0 to 63, percent 1 to 100".into());
         }
+        if (self.action == Action::DropOnTun) != self.tun.is_some() {
+            return Err("`tun` and action = \"drop_on_tun\" belong together".into());
+        }
+        self.tun.as_ref().map_or(Ok(()), OnTun::check)?;
         if (self.action == Action::DeviceMtu) != self.mtu.is_some() {
             return Err("`mtu` and action = \"device_mtu\" belong together".into());
         }
@@ -354,6 +384,7 @@ impl Fault {
                     action,
                     set: None,
                     marked: None,
+                    tun: None,
                     mtu: None,
                     ..single.clone()
                 });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sennit_netem::Direction;
 use serde::Deserialize;
 
-use super::{Ask, Program, Seconds, Step, Via};
+use super::{Ask, Fetch, Program, Seconds, Step, Via};
 use crate::host::Role;
 
 /// A `[[step.traffic]]` table.
@@ -22,6 +22,8 @@ pub enum Traffic {
     Packets(Packets),
     /// ICMP echo.
     Ping(Ping),
+    /// The same amount now and then.
+    Fetch(Fetch),
     /// Requests to a daemon.
     Ask(Ask),
     /// Whatever a program measures.
@@ -128,6 +130,9 @@ pub struct Udp {
     /// DSCP of its packets.
     #[serde(default)]
     pub dscp: u8,
+    /// By a sender and a receiver of our own, which time each packet, and not by iperf3.
+    #[serde(default)]
+    pub delays: bool,
     /// IPv6 instead of IPv4.
     #[serde(default)]
     pub ipv6: bool,
@@ -244,6 +249,7 @@ impl Traffic {
             | Self::Udp(Udp { via, .. })
             | Self::Packets(Packets { via, .. })
             | Self::Ping(Ping { via, .. })
+            | Self::Fetch(Fetch { via, .. })
             | Self::Ask(Ask { via, .. })
             | Self::Program(Program { via, .. })
             | Self::Idle(Idle { via, .. }) => via,
@@ -259,6 +265,7 @@ impl Traffic {
             | Self::Udp(Udp { edge, .. })
             | Self::Packets(Packets { edge, .. })
             | Self::Ping(Ping { edge, .. })
+            | Self::Fetch(Fetch { edge, .. })
             | Self::Ask(Ask { edge, .. })
             | Self::Program(Program { edge, .. })
             | Self::Idle(Idle { edge, .. }) => *edge,
@@ -274,7 +281,8 @@ impl Traffic {
             | Self::Quic(Quic { from, .. })
             | Self::Udp(Udp { from, .. })
             | Self::Packets(Packets { from, .. })
-            | Self::Ping(Ping { from, .. }) => *from,
+            | Self::Ping(Ping { from, .. })
+            | Self::Fetch(Fetch { from, .. }) => *from,
             Self::Ask(_) | Self::Program(_) | Self::Idle(_) | Self::Flood(_) => Role::Edge,
         }
     }
@@ -284,7 +292,8 @@ impl Traffic {
         match self {
             Self::Tcp(Tcp { to, .. })
             | Self::Packets(Packets { to, .. })
-            | Self::Ping(Ping { to, .. }) => *to,
+            | Self::Ping(Ping { to, .. })
+            | Self::Fetch(Fetch { to, .. }) => *to,
             Self::Quic(_) | Self::Udp(_) => Role::Server,
             Self::Ask(_) | Self::Program(_) | Self::Idle(_) | Self::Flood(_) => Role::Hub,
         }
@@ -298,6 +307,7 @@ impl Traffic {
             Self::Udp(udp) => (udp.start_s, udp.seconds),
             Self::Packets(packets) => (packets.start_s, packets.seconds),
             Self::Ping(ping) => (ping.start_s, ping.seconds),
+            Self::Fetch(fetch) => (fetch.start_s, fetch.seconds),
             Self::Ask(ask) => (ask.start_s, ask.seconds),
             Self::Program(program) => (program.start_s, program.seconds),
             Self::Idle(idle) => (idle.start_s, idle.seconds),
@@ -312,6 +322,7 @@ impl Traffic {
             Self::Tcp(tcp) => tcp.port,
             Self::Quic(quic) => quic.port,
             Self::Udp(udp) => udp.port,
+            Self::Fetch(fetch) => fetch.port,
             Self::Packets(Packets { edge: None, .. }) => {
                 return Err("packets look for what one edge can do, and there are several".into());
             }
@@ -363,6 +374,7 @@ impl Traffic {
             Self::Ping(ping) if !(2.0..=10_000.0).contains(&ping.interval_ms) => {
                 Err("`interval_ms` is 2 to 10000".into())
             }
+            Self::Fetch(fetch) => fetch.check(),
             Self::Ask(ask) => ask.check(),
             Self::Program(program) => program.check(),
             Self::Flood(flood) if !(1..=1_000_000).contains(&flood.rate) => {

@@ -143,6 +143,7 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
         unread,
         jitter_seconds: total.jitter_ms / 1e3,
         bins: Some(bins(&receiver)),
+        ..UdpFigures::default()
     })
 }
 

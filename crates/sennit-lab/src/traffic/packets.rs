@@ -15,12 +15,7 @@ pub(super) fn run(packets: &Packets, context: &Context<'_>) -> Result<PacketFigu
     let end = Instant::now() + context.span();
     let port = packets.port.unwrap_or(context.port);
     let address = SocketAddr::new(far(packets.to, &packets.via).ip(packets.ipv6), port);
-    let any: IpAddr = match packets.ipv6 {
-        true => Ipv6Addr::UNSPECIFIED.into(),
-        false => Ipv4Addr::UNSPECIFIED.into(),
-    };
-    let near = open(context, packets.from, SocketAddr::new(any, 0))?;
-    let far = open(context, packets.to, address)?;
+    let [near, far] = ends(context, [packets.from, packets.to], address)?;
     let (bytes, direction) = (packets.bytes.into(), packets.direction);
     let (mut sender, mut receiver) = load::connect(near, far, address, bytes, direction)
         .doing(|| format!("reach {address} by UDP from the {}", packets.from))?;
@@ -41,6 +36,20 @@ pub(super) fn run(packets: &Packets, context: &Context<'_>) -> Result<PacketFigu
         attempts: most.attempts,
         at_least: most.at_least,
     })
+}
+
+/// Sockets of the near host, and of the far one at `address`.
+pub(super) fn ends(
+    context: &Context<'_>,
+    [from, to]: [Role; 2],
+    address: SocketAddr,
+) -> Result<[LinkSocket; 2], Error> {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let near = open(context, from, SocketAddr::new(any, 0))?;
+    Ok([near, open(context, to, address)?])
 }
 
 fn open(context: &Context<'_>, role: Role, address: SocketAddr) -> Result<LinkSocket, Error> {

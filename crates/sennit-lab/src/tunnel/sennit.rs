@@ -140,6 +140,7 @@ impl<'a> Sennit<'a> {
             | Action::DropIn
             | Action::DropOut
             | Action::DropMarked
+            | Action::DropOnTun
             | Action::Accept
             | Action::NatForget
             | Action::NatWedge => Ok(()),

@@ -8,7 +8,7 @@
     target_arch = "aarch64",
     target_arch = "riscv64"
 ))]
-pub(super) use known::{refuse_needless, refuse_to_carriers};
+pub(super) use known::{refuse_local_sockets, refuse_needless, refuse_to_carriers};
 
 #[cfg(not(any(
     target_arch = "x86_64",
@@ -22,6 +22,10 @@ mod unknown {
         Err(WHY.into())
     }
 
+    pub(in super::super) fn refuse_local_sockets() -> Result<(), String> {
+        Err(WHY.into())
+    }
+
     pub(in super::super) fn refuse_to_carriers() -> Result<(), String> {
         Err(WHY.into())
     }
@@ -32,7 +36,7 @@ mod unknown {
     target_arch = "aarch64",
     target_arch = "riscv64"
 )))]
-pub(super) use unknown::{refuse_needless, refuse_to_carriers};
+pub(super) use unknown::{refuse_local_sockets, refuse_needless, refuse_to_carriers};
 
 #[cfg(any(
     target_arch = "x86_64",
@@ -91,6 +95,8 @@ mod known {
         libc::SYS_swapoff,
         libc::SYS_swapon,
         libc::SYS_syslog,
+        // Landlock cannot refuse it before Linux 6.2; files are shortened by their descriptor.
+        libc::SYS_truncate,
         libc::SYS_umount2,
         libc::SYS_unshare,
         libc::SYS_userfaultfd,
@@ -146,6 +152,16 @@ mod known {
             rules.insert(libc::SYS_clone, spaces.collect::<Result<_, _>>()?);
             let absent = filter(always(ABSENT), libc::ENOSYS)?;
             Ok([absent, filter(rules, libc::EPERM)?].into())
+        })
+    }
+
+    /// Refuses sockets for talking to other programs of this host. Of those that a process has, and
+    /// of pairs, it may have more.
+    pub(in super::super) fn refuse_local_sockets() -> Result<(), String> {
+        install(|| {
+            let local = bits(0, !0, libc::AF_UNIX)?;
+            let rules = Rules::from([(libc::SYS_socket, vec![local])]);
+            Ok(vec![filter(rules, libc::EACCES)?])
         })
     }
 

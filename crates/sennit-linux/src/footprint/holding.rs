@@ -216,8 +216,9 @@ impl Holding {
 
     fn clear(&mut self) -> Result<(), Error> {
         self.reserve.clear();
-        let outcome = nft::remove(&self.device).and(self.clear_network());
-        outcome.and(self.sysctls.restore())
+        // A command may hang, and be killed after a while; so it comes last.
+        let outcome = self.clear_network().and(self.sysctls.restore());
+        outcome.and(nft::remove(&self.device))
     }
 
     fn clear_network(&mut self) -> Result<(), Error> {

@@ -2,19 +2,20 @@
 
 use std::{
     fs, io,
-    io::Write as _,
     net::IpAddr,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    time::Duration,
 };
 
-use crate::DeviceName;
+use crate::{DeviceName, program};
 
 /// The file that the C library reads.
 pub const FILE: &str = "/etc/resolv.conf";
 /// Where systemd-resolved has its files, of which this one is there while it runs.
 const RESOLVED: &str = "/run/systemd/resolve";
 const STUB: &str = "stub-resolv.conf";
+/// A command takes no longer, also where who looks after names does not answer it.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// The first line of our file, with the device after it.
 const OURS: &str = "# Written by sennit for ";
 /// Before each line of the file that was there.
@@ -256,24 +257,13 @@ fn put_back(file: &Path, device: &str) -> io::Result<bool> {
 }
 
 /// Runs a command with this input; false if there is no such command.
-fn run(program: &str, words: &[&str], input: &str) -> io::Result<bool> {
-    let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::piped());
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        spawned => spawned?,
-    };
-    if let Some(mut stdin) = child.stdin.take() {
-        // Who does not read it has an opinion of its own, which it tells below.
-        let _ = stdin.write_all(input.as_bytes());
+fn run(name: &str, words: &[&str], input: &str) -> io::Result<bool> {
+    match program::run(name, words, input, PATIENCE) {
+        Ok(said) if said.success => Ok(true),
+        Ok(said) => Err(io::Error::other(format!("{name}: {}", said.complaint))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
     }
-    let output = child.wait_with_output()?;
-    if output.status.success() {
-        return Ok(true);
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{program}: {}", said.trim())))
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use crate::{Arrival, World};
 
 /// The number of ICMP.
 const ICMP: u8 = 1;
-/// A tunnel is back so long after there is a way again, at the latest. Three seconds is the aim.
-/// Some seeds of a whole day break even this.
+/// A tunnel is back so long after there is a way again, at the latest. Three seconds is the aim,
+/// and as long may noq validate addresses that changed while an end stood still: then the hub gives
+/// the connection up, and the edge dials. Some seeds of a whole day break even this.
 const BACK_WITHIN: Duration = Duration::from_secs(6);
 /// Once it is back, some packet of each direction passes within this time, whatever is lost.
 const HEARD_WITHIN: Duration = Duration::from_secs(15);

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use sennit_sim::chaos::{self, Mishaps, Summary};
 
+/// A tunnel is back so soon after there is a way: within three seconds, seen at the next step.
+const BACK: Duration = Duration::from_millis(3100);
+
 fn play(seed: u64, seconds: u64) {
     let summary = play_with(seed, seconds, Mishaps::OfLinks);
     assert!(summary.arrived > summary.sent / 4, "{summary:?}");
@@ -11,7 +14,13 @@ fn play(seed: u64, seconds: u64) {
 
 fn play_with(seed: u64, seconds: u64, mishaps: Mishaps) -> Summary {
     let run = chaos::run(seed, Duration::from_secs(seconds), mishaps);
-    run.unwrap_or_else(|broken| panic!("{broken}"))
+    let summary = run.unwrap_or_else(|broken| panic!("{broken}"));
+    let longest = summary.back.iter().max();
+    assert!(
+        longest.is_none_or(|back| *back <= BACK),
+        "seed {seed}: {longest:?}"
+    );
+    summary
 }
 
 #[test]

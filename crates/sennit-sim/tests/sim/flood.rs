@@ -105,6 +105,26 @@ fn a_hundred_thousand_first_packets_a_second_are_looked_into_in_part_and_tunnels
 }
 
 #[test]
+fn handshakes_are_counted_by_how_they_end() {
+    let mut world = world();
+    let counted = |world: &World| {
+        let counts = world.hub.strangers();
+        (counts.completed, counts.failed)
+    };
+    assert_eq!(counted(&world), (1, 0));
+
+    // Somebody who says nothing more.
+    let packets = first_packets(1, world.now());
+    knock(&mut world, source(1), &packets[0]);
+    world.run(SECOND * 15);
+
+    assert_eq!(counted(&world), (1, 1));
+    world.restart_edge();
+    assert!(world.connect(1));
+    assert_eq!(counted(&world), (2, 1));
+}
+
+#[test]
 fn in_a_flood_a_newcomer_gets_in_by_its_second_packet() {
     const EACH_MS: u32 = 100;
     let mut world = world();

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use sennit_core::{Classifier, Delivery, Policy};
 use sennit_engine::{
-    ClassConfig, Fec, MOST_LINKS, Treatment,
+    ClassConfig, Fec, HubEvent, MOST_LINKS, Treatment,
     facts::{FecStatus, TunnelStatus},
 };
 use sennit_netem::Loss;
-use sennit_sim::{Direction, Kind, LinkSpec, Stream, Transfer, Trial, World};
+use sennit_sim::{
+    Direction, EDGE, Kind, LinkSpec, SERVER, Stream, Transfer, Trial, World, number, udp,
+};
 
 use crate::{MS, SECOND, asked_seeds, link};
 
@@ -162,11 +164,12 @@ fn two_repairs_bring_back_the_two_of_each_group_that_are_lost() {
 
 #[test]
 fn codes_leave_of_random_loss_what_they_should() {
-    for (fec, delivery, most, overhead) in [
-        ("rs:10+2", Delivery::Datagram, 0.005, 0.2),
-        ("rlc:1/8", Delivery::Datagram, 0.001, 0.125),
-        ("auto", Delivery::Datagram, 0.002, 0.12),
-        ("auto", Delivery::Repair, 0.0001, 0.12),
+    // Even a code that nothing is lost of leaves 0.1 % for 60 ms with one repair for eight packets.
+    for (fec, delivery, lost, missing, overhead) in [
+        ("rs:10+2", Delivery::Datagram, 0.005, 0.005, 0.18..0.22),
+        ("rlc:1/8", Delivery::Datagram, 0.001, 0.003, 0.105..0.145),
+        ("auto", Delivery::Datagram, 0.001, 0.007, 0.08..0.13),
+        ("auto", Delivery::Repair, 0.0001, 0.0005, 0.08..0.13),
     ] {
         let seen = stream(treatment(fec, delivery), &Loss::Random(0.05), 20, 1);
         let cost = seen.sender.overhead();
@@ -176,19 +179,43 @@ fn codes_leave_of_random_loss_what_they_should() {
             100.0 * seen.missing
         );
         assert_at_work(&seen);
-        assert!(seen.lost < most, "{fec}: {}", seen.lost);
-        assert!((cost - overhead).abs() < 0.03, "{fec}: {cost}");
+        assert!(seen.lost < lost, "{fec}: {}", seen.lost);
+        assert!(seen.missing < missing, "{fec}: {}", seen.missing);
+        assert!(overhead.contains(&cost), "{fec}: {cost}");
     }
 }
 
+/// As much as for losses by chance was sent in addition, and 0.8 % never came where nothing is sent
+/// again. A fifth may be spent: more would be for bursts that are rare.
 #[test]
 fn bursts_are_made_up_for() {
+    const SEEDS: u64 = 5;
     let bursts = Loss::bursts(0.05, 3.0);
-    let seen = stream(treatment("auto", Delivery::Repair), &bursts, 20, 1);
-    println!("bursts: {:.4} % not within 60 ms", 100.0 * seen.missing);
-    assert_at_work(&seen);
-    assert!(seen.lost < 0.002, "{}", seen.lost);
-    assert!(seen.missing < 0.01, "{}", seen.missing);
+    let seen = |delivery, seed| {
+        let seen = stream(treatment("auto", delivery), &bursts, 20, seed);
+        assert_at_work(&seen);
+        println!(
+            "{delivery}, seed {seed}: {:.4} % lost, {:.4} % not within 60 ms, overhead {:.3}",
+            100.0 * seen.lost,
+            100.0 * seen.missing,
+            seen.sender.overhead()
+        );
+        seen
+    };
+    let repaired = seen(Delivery::Repair, 1);
+    assert!(
+        repaired.lost == 0.0 && repaired.missing < 0.01,
+        "{repaired:?}"
+    );
+    // In some there are forty losses among a hundred packets.
+    let all: Vec<Protected> = (1..=SEEDS)
+        .map(|seed| seen(Delivery::Datagram, seed))
+        .collect();
+    let mean = |of: fn(&Protected) -> f64| all.iter().map(of).sum::<f64>() / SEEDS as f64;
+    let (lost, cost) = (mean(|it| it.lost), mean(|it| it.sender.overhead()));
+    println!("{:.4} % lost, overhead {cost:.3}", 100.0 * lost);
+    assert!(lost < 0.002, "{lost}");
+    assert!(cost < 0.21, "{cost}");
 }
 
 #[test]
@@ -315,5 +342,84 @@ fn reliable_delivery_loses_nothing_and_keeps_the_order() {
         );
         assert!(stream.sent() > 14_000 && dropped < 10);
         assert_eq!((stream.lost() as u64, stream.disordered), (dropped, 0));
+    }
+}
+
+/// Paths fall silent and change their ports, and connections end, for five minutes.
+#[test]
+fn reliable_flows_lose_nothing_and_keep_their_order_over_several_connections() {
+    let reliable = treatment("off", Delivery::Reliable);
+    let mut world = world(&["20/6.5/30%", "20/15/30%"], reliable, 2);
+    let mut stream = Stream::new(MS * 10, 300, world.now()).with_flows(4);
+    let end = world.now() + Duration::from_secs(300);
+    for round in 0.. {
+        stream.run(&mut world, MS * 6000);
+        if world.now() >= end {
+            break;
+        }
+        let link = round / 3 % 2;
+        match round % 3 {
+            0 => {
+                world.blackhole(link, true);
+                stream.run(&mut world, MS * 2000);
+                world.blackhole(link, false);
+            }
+            1 => world.new_port(link),
+            _ => {
+                world.hub.close(world.now());
+                // An edge without a tunnel takes packets for so long.
+                stream.run(&mut world, MS * 1200);
+                assert!(world.connect(2), "{:?}", world.edge.status());
+            }
+        }
+    }
+    world.run(MS * 5000);
+    stream.finish(&mut world);
+    let [sender, _] = ends(&mut world);
+    let connections = world
+        .hub_events
+        .iter()
+        .filter(|(_, event)| matches!(event, HubEvent::TunnelUp { .. }))
+        .count();
+    println!("{} sent over {connections} connections", stream.sent());
+    assert!(stream.sent() > 25_000 && connections > 10, "{connections}");
+    assert_eq!(sender.queue.dropped + sender.queue.overflowed, 0);
+    let seen = (stream.lost(), stream.duplicates, stream.disordered);
+    assert_eq!(seen, (0, 0, 0), "lost, twice, out of order");
+}
+
+#[test]
+fn no_reliable_flow_waits_for_what_another_one_misses() {
+    const MISSES: u16 = 7;
+    const GOES_ON: u16 = 8;
+    let mut world = world(&["50/10"], treatment("off", Delivery::Reliable), 1);
+    world.run(MS * 500);
+    // The only large packet is lost, however often it is sent.
+    world.change(0, |config| config.loss = Loss::Sizes(vec![700..=1100]));
+    let begin = world.now();
+    for step in 0..200 {
+        let len = if step == 20 { 800 } else { 200 };
+        world.send_from_edge(&udp(EDGE, SERVER, MISSES, step, len));
+        world.run(MS * 5);
+        world.send_from_edge(&udp(EDGE, SERVER, GOES_ON, step, 200));
+        world.run(MS * 5);
+    }
+    let over = world.now();
+    world.change(0, |config| config.loss = Loss::None);
+    world.run(MS * 500);
+    let of = |flow: u16| {
+        let arrivals = world.at_hub.iter();
+        let of_flow = arrivals.filter(move |it| it.packet[20..22] == flow.to_be_bytes());
+        of_flow.map(|it| (number(&it.packet).expect("it has one"), it.at))
+    };
+    for flow in [MISSES, GOES_ON] {
+        assert!(of(flow).map(|(step, _)| step).eq(0..200), "{flow}");
+    }
+    for (step, at) in of(MISSES).skip(20) {
+        assert!(at >= over, "{step} overtook what was missing");
+    }
+    for (step, at) in of(GOES_ON) {
+        let took = at - (begin + MS * (10 * step + 5));
+        assert!(took < MS * 60, "{step} took {took:?}");
     }
 }

@@ -4,6 +4,7 @@
 //! wrong. All are one program, so that no core waits for the last test of each question:
 //! `cargo test --workspace --test sim -- trouble::` asks one of them.
 
+mod autorate;
 mod bonding;
 mod boxes;
 mod busy;
@@ -18,6 +19,7 @@ mod health;
 mod hellos;
 mod lossy;
 mod marginal;
+mod marks;
 mod moving;
 mod neighbour;
 mod pairs;
@@ -32,6 +34,7 @@ mod small_path;
 mod thin;
 mod trouble;
 mod tunnel;
+mod unasked;
 
 use std::{env, ops::Range, time::Duration};
 

@@ -7,6 +7,7 @@ use std::{
 
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{EdgeEvent, HubEvent};
+use sennit_masque::capsule::NextAuthority;
 use sennit_netem::{Bitrate, Config};
 use sennit_packet::Prefix;
 use sennit_sim::{CREDENTIAL, EDGE, LinkSpec, SERVER, World, class, udp};
@@ -87,6 +88,40 @@ fn what_a_site_announces_is_routed_when_the_hub_says_so_and_the_edge_hears_what_
     world.hub.set_lan("site", &lan, &[]);
     world.run(MS * 100);
     assert_eq!(world.edge.refused_lan(), [], "it hears of a grant too");
+}
+
+#[test]
+fn an_edge_hears_once_of_each_authority_that_its_hub_offers_to_its_credential() {
+    let mut world = World::new(&[link(10)], Policy::Bond, 1, Instant::now());
+    assert!(world.connect(1));
+    let offered = |number: u8| NextAuthority {
+        fingerprint: [number; 32],
+        within: 500,
+    };
+
+    world.hub.offer_authority(&[9; 32], offered(9));
+    for number in [1, 1, 2] {
+        world.hub.offer_authority(&CREDENTIAL, offered(number));
+        // Something has to happen for the hub to be asked what it wants to send.
+        world.send_from_hub(&udp(SERVER, EDGE, 7, 1, 100));
+        world.run(MS * 100);
+    }
+
+    let heard = world
+        .edge_events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            EdgeEvent::Authority(next) => Some(*next),
+            _ => None,
+        });
+    assert_eq!(heard.collect::<Vec<_>>(), [offered(1), offered(2)]);
+    let moves =
+        |(_, event): &(Duration, HubEvent)| matches!(event, HubEvent::Connect { moves: true, .. });
+    assert!(
+        world.hub_events.iter().any(moves),
+        "the hub knows that it can"
+    );
+    assert_eq!(world.hub.status().len(), 1, "the tunnel goes on");
 }
 
 #[test]

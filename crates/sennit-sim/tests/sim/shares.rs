@@ -19,7 +19,7 @@ use crate::MS;
 
 /// Ports of the flows of a transfer begin there, and a ping has the one before them.
 const FIRST: u16 = 5001;
-const MBIT: u64 = 125_000;
+pub(crate) const MBIT: u64 = 125_000;
 
 /// 50 Mbit/s, 13 ms of round trip, and 100 ms of buffer.
 fn link() -> LinkSpec {
@@ -73,7 +73,7 @@ fn plan(shares: [Option<Share>; 3], rate: Option<u64>) -> Plan {
 }
 
 /// 20 % for critical, 30 % for default, and the rest for bulk.
-fn usual(rate: Option<u64>) -> Plan {
+pub(crate) fn usual(rate: Option<u64>) -> Plan {
     plan(
         [Some(Share::Percent(20)), Some(Share::Percent(30)), None],
         rate,
@@ -93,13 +93,13 @@ fn world_of(plan: Plan, seed: u64) -> World {
 
 /// Percentiles of round trips in milliseconds, and how many got lost.
 #[derive(Debug)]
-struct Pings {
+pub(crate) struct Pings {
     p50: f64,
-    p99: f64,
+    pub(crate) p99: f64,
     lost: usize,
 }
 
-fn pings(all: &[Duration]) -> Pings {
+pub(crate) fn pings(all: &[Duration]) -> Pings {
     let mut answered: Vec<f64> = all
         .iter()
         .filter(|rtt| **rtt != Duration::MAX)
@@ -164,6 +164,40 @@ fn a_full_link_is_not_noticed_by_a_class_within_its_share() {
             0.95
         };
         assert!(goodput > part * alone, "{said}, alone {alone:.1}");
+    }
+}
+
+/// Bulk is bonded over both.
+#[test]
+fn a_class_over_two_full_links_at_once_does_not_notice_them() {
+    let other = LinkSpec::symmetric(Config {
+        rate: Some(Bitrate::mbit(30)),
+        delay: 20 * MS,
+        queue: Queue::Bytes(375_000),
+        ..Config::default()
+    });
+    let world = || {
+        let (mut classes, classifier) = classes();
+        classes[0].treatment.policy = Policy::Redundant;
+        let mut plan = usual(Some(50 * MBIT));
+        for caps in [&mut plan.up, &mut plan.down] {
+            caps.insert("b".into(), 30 * MBIT);
+        }
+        let links = [link(), other.clone()];
+        let mut world = World::with_plan(&links, classes, classifier, plan, 1, Instant::now());
+        assert!(world.connect(2));
+        world
+    };
+    let (idle, _) = beside(world(), Load::None);
+    // What both directions take for acknowledgements they take from each other.
+    for (load, part) in [(Load::Up, 0.85), (Load::Down, 0.85), (Load::Both, 1.4)] {
+        let (busy, goodput) = beside(world(), load);
+        let said = format!("{load:?}: {busy:?}, idle {idle:?}, {goodput:.1} Mbit/s");
+        println!("{said}");
+        assert!(busy.p50 < idle.p50 + 2.0, "{said}");
+        assert!(busy.p99 < idle.p99 + 5.0, "{said}");
+        assert_eq!(busy.lost, 0, "{said}");
+        assert!(goodput > part * 80.0, "{said}");
     }
 }
 
@@ -631,11 +665,15 @@ fn a_link_that_is_full_both_ways_keeps_no_queue() {
 
 /// A link from 5 to 60 Mbit/s and back within seconds, 22.1 on average over all seeds, and 41 ms.
 fn swell(seed: u64) -> World {
+    swell_of(usual(None), seed)
+}
+
+pub(crate) fn swell_of(plan: Plan, seed: u64) -> World {
     let mut link: LinkSpec = format!("swell@{seed}/20").parse().expect("a link");
     (link.up.queue, link.down.queue) = (Queue::Time(300 * MS), Queue::Time(300 * MS));
     let (classes, classifier) = classes();
     let now = Instant::now();
-    let mut world = World::with_plan(&[link], classes, classifier, usual(None), seed, now);
+    let mut world = World::with_plan(&[link], classes, classifier, plan, seed, now);
     assert!(world.connect(1));
     world
 }

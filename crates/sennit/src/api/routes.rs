@@ -166,7 +166,7 @@ fn watching() -> Vec<Route> {
             query: SCOPE,
             ..get(
                 "/v1/live",
-                "The status each second, as `status` events",
+                "The status each second, as `status` events, and what happens, as `event` events",
                 Gives::Events,
                 |call| {
                     Box::pin(async move { live::status(Arc::clone(&call.shared), call.scope()?) })
@@ -204,7 +204,7 @@ fn records() -> Vec<Route> {
                 ),
                 (
                     "series",
-                    "`total`, `link/NAME` or `class/NAME`; all without it",
+                    "`total`, `link/NAME` or `class/NAME`, `link/` for all links; all series without it",
                 ),
             ],
             ..get(

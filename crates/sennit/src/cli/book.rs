@@ -1,19 +1,24 @@
-//! The commands that README and book show are commands of this program.
+//! The commands that README and book show are commands of this program, all of them have their
+//! place in the book, and so has all that the doctor finds.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Parser as _;
+use clap::{Command, CommandFactory as _, Parser as _};
 
 use super::Cli;
+use crate::daemon::edge::doctor::Code;
 
-fn pages() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let book = fs::read_dir(root.join("docs/src")).unwrap();
-    let mut pages: Vec<PathBuf> = book.map(|entry| entry.unwrap().path()).collect();
-    pages.push(root.join("README.md"));
-    pages.retain(|page| page.extension().is_some_and(|kind| kind == "md"));
-    pages
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn chapters() -> Vec<PathBuf> {
+    let book = fs::read_dir(root().join("docs/src")).unwrap();
+    let mut chapters: Vec<PathBuf> = book.map(|entry| entry.unwrap().path()).collect();
+    chapters.retain(|page| page.extension().is_some_and(|kind| kind == "md"));
+    chapters
 }
 
 /// The words of each command line of this program that a page shows after a prompt.
@@ -51,7 +56,7 @@ fn words(command: &str) -> Vec<String> {
 #[test]
 fn every_command_shown_is_understood() {
     let mut shown = 0;
-    for page in pages() {
+    for page in chapters().into_iter().chain([root().join("README.md")]) {
         let text = fs::read_to_string(&page).unwrap();
         for words in commands(&text) {
             if let Err(error) = Cli::try_parse_from(&words) {
@@ -61,4 +66,50 @@ fn every_command_shown_is_understood() {
         }
     }
     assert!(shown >= 20, "README and book show {shown}");
+}
+
+/// The words of a command and of all below it that people see.
+fn all_of(command: &Command, before: &str) -> Vec<String> {
+    let name = format!("{before}{}", command.get_name());
+    let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+    let mut all: Vec<String> = below
+        .flat_map(|it| all_of(it, &format!("{name} ")))
+        .collect();
+    all.push(name);
+    all
+}
+
+#[test]
+fn every_command_is_told_of_in_some_chapter() {
+    let book: String = chapters()
+        .iter()
+        .map(|chapter| fs::read_to_string(chapter).unwrap())
+        .collect();
+    let told = |command: &String| {
+        let mut places = book.split(command.as_str()).skip(1);
+        places.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'))
+    };
+
+    let mut all = all_of(&Cli::command(), "");
+    assert!(all.len() > 40, "{all:?}");
+    all.retain(|command| !told(command));
+
+    assert!(all.is_empty(), "no chapter tells of {}", all.join(", "));
+}
+
+#[test]
+fn the_chapter_on_trouble_has_a_line_for_each_code_of_the_doctor() {
+    let chapter = fs::read_to_string(root().join("docs/src/troubleshooting.md")).unwrap();
+    let table = chapter
+        .lines()
+        .skip_while(|line| !line.starts_with("| code |"));
+    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+    let codes = rows.flat_map(|row| {
+        let first = row.split('|').nth(1).unwrap_or_default();
+        first.split('`').skip(1).step_by(2)
+    });
+    let told: BTreeSet<&str> = codes.collect();
+    let known: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+
+    assert_eq!(told, known);
 }

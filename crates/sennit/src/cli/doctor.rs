@@ -15,8 +15,10 @@ Examples:
   sennit doctor
   sennit doctor --json | jq .findings
 
-It looks at this host, and by each link at the hub, and leaves nothing changed. It needs root, and no
-running edge. Exit code 6: it has found something.")]
+It looks at this host, and by each link at the hub, and leaves nothing changed. It needs root. An edge
+may run or not: beside one that runs it asks from ports of its own, so that the tunnel goes on, and
+looks at two things more, whether the edge has a tunnel and whether rp_filter drops its answers. Exit
+code 6: it has found something.")]
 pub(super) struct DoctorArgs {
     /// The edge's config
     #[arg(long, value_name = "FILE", default_value = DEFAULT_EDGE_FILE)]

@@ -1,5 +1,6 @@
 //! `sennit hub`: the daemon, and what makes one ready.
 
+mod authority;
 mod given;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::site::SiteName;
 Examples:
   sennit hub init                    # then: systemctl enable --now sennit-hub
   sennit hub withdraw van-07         # its invitation, before anybody uses it
+  sennit hub authority rotate        # other keys, without a visit to any site
   sennit hub --config /etc/sennit/hub.toml"
 )]
 pub(super) struct HubArgs {
@@ -68,7 +70,10 @@ enum HubCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the hub's CA certificate (PEM), for third-party CONNECT-IP clients
+    /// Show by which authority sites know this hub, or put another in its place
+    Authority(authority::AuthorityArgs),
+    /// Print the hub's CA certificate (PEM), for third-party CONNECT-IP clients; while it is being
+    /// replaced, both
     Ca {
         #[command(flatten)]
         state: StateArg,
@@ -109,7 +114,12 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
         Some(HubCommand::Invitations { state }) => given::invitations(&state.dir),
         Some(HubCommand::Withdraw { site, state }) => given::withdraw(&state.dir, &site),
         Some(HubCommand::Leases { state, json }) => given::leases(&state.dir, json),
-        Some(HubCommand::Ca { state }) => output::print(&Authority::load(&state.dir)?.pem()),
+        Some(HubCommand::Authority(args)) => authority::run(&args),
+        Some(HubCommand::Ca { state }) => {
+            let authorities = HubIdentity::load(&state.dir)?.into_authorities();
+            let all: String = authorities.iter().map(Authority::pem).collect();
+            output::print(&all)
+        }
     }
 }
 

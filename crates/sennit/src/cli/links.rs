@@ -7,6 +7,7 @@ mod limit;
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -18,6 +19,8 @@ use crate::status::{self, LinkState, LinkStatus, Links, ListedLink, Status};
 
 /// A daemon answers within one turn of its loop.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Seconds for which a drill loses a link, where nobody says how many.
+const USUAL_DRILL: &str = "5";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -76,7 +79,7 @@ struct DrillArgs {
     #[arg(long)]
     yes: bool,
     /// How long the link is lost, in seconds, 1 to 60
-    #[arg(long = "for", value_name = "S", default_value = "5", value_parser = drill_seconds)]
+    #[arg(long = "for", value_name = "S", default_value = USUAL_DRILL, value_parser = drill_seconds)]
     span: Duration,
     /// What to ping [default: the hub's address in the tunnel]
     #[arg(long, value_name = "ADDRESS")]
@@ -153,6 +156,23 @@ fn set(
         output::say!("Link `{link}` may carry again.");
     }
     Ok(Exit::Ok)
+}
+
+/// Loses a link for the usual time while pings pass; what came of it, in words.
+pub(super) fn drill(
+    link: &str,
+    client: &mut Client,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<String, Failure> {
+    let args = DrillArgs {
+        link: link.into(),
+        yes: true,
+        span: drill_seconds(USUAL_DRILL).map_err(Failure::usage)?,
+        probe: None,
+    };
+    let found = drill::measure(&args, client, stop, tell)?;
+    Ok(found.text())
 }
 
 fn is_up(link: &LinkStatus) -> bool {

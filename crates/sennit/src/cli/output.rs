@@ -4,11 +4,13 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
+use ratatui::crossterm::terminal;
 use sennit_linux::Draft;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{Exit, Failure};
+use crate::status;
 
 /// Data to stdout. A reader that has seen enough is no error.
 pub(super) fn print(text: &str) -> Result<Exit, Failure> {
@@ -102,6 +104,12 @@ impl Serialize for SchemaFirst<'_> {
 pub(super) fn wants_color() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && io::stdout().is_terminal()
+}
+
+/// Columns of the terminal that stdout is; what is none has as few as there ever are.
+pub(super) fn width() -> usize {
+    let size = terminal::size().ok().filter(|_| io::stdout().is_terminal());
+    size.map_or(status::WIDTH, |(columns, _)| columns.into())
 }
 
 #[cfg(test)]

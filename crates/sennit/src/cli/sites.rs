@@ -103,6 +103,8 @@ struct SiteDocument {
     /// What it may reach, if that was said of it alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     reach: Option<Vec<String>>,
+    /// Whether it knows only the former authority of a hub that has another one.
+    only_former_authority: bool,
 }
 
 /// Where one of a site's links comes from.
@@ -183,6 +185,7 @@ impl SiteDocument {
             lan: words(routed),
             refused: site.refused.iter().map(refusal).collect(),
             reach: site.reach.as_ref().map(Reach::words),
+            only_former_authority: site.behind,
         }
     }
 
@@ -210,6 +213,9 @@ impl SiteDocument {
         note("lan", self.lan.join(" "));
         for RefusedPrefix { prefix, reason } in &self.refused {
             note("refused", format!("{prefix}: {reason}"));
+        }
+        if self.only_former_authority {
+            note("knows", "only the former authority of this hub".into());
         }
         if let Some(reach) = &self.reach {
             let nothing = reach.is_empty().then(|| "nothing".to_owned());

@@ -75,7 +75,12 @@ pub(super) fn run(args: &SpeedtestArgs) -> Result<Exit, Failure> {
     };
     let stop = test::stop_on_signals()?;
     start(&mut client, wish)?;
-    let test = follow(&mut client, &stop)?;
+    let told = io::stderr().is_terminal();
+    let test = follow(&mut client, &stop, &mut |line| {
+        if told {
+            output::say!("{line}");
+        }
+    })?;
     if let Some(Trouble { code, message }) = &test.problem {
         let exit = match code.as_str() {
             "no_server" => Exit::Unreachable,
@@ -112,7 +117,11 @@ fn start(client: &mut Client, mut wish: SpeedtestWish) -> Result<(), Failure> {
     }
 }
 
-fn order(client: &mut Client, order: SpeedtestOrder) -> Result<serde_json::Value, ClientError> {
+/// Has the edge start or stop a test, or tell of the last one.
+pub(super) fn order(
+    client: &mut Client,
+    order: SpeedtestOrder,
+) -> Result<serde_json::Value, ClientError> {
     client.request(&Request::Speedtest { order })
 }
 
@@ -133,9 +142,12 @@ fn agree(question: &str) -> Result<(), Failure> {
     Err(Failure::runtime("nothing was done"))
 }
 
-/// Looks at it until it is over, and tells a person how far it is.
-fn follow(client: &mut Client, stop: &AtomicBool) -> Result<Speedtest, Failure> {
-    let told = io::stderr().is_terminal();
+/// Looks at it until it is over, and tells how far it is.
+pub(super) fn follow(
+    client: &mut Client,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Speedtest, Failure> {
     let mut before = None;
     loop {
         let wish = if stop.load(Ordering::Relaxed) {
@@ -149,11 +161,9 @@ fn follow(client: &mut Client, stop: &AtomicBool) -> Result<Speedtest, Failure> 
         if test.state != SpeedtestState::Running {
             return Ok(test);
         }
-        if told && test.now != before {
+        if test.now != before {
             before.clone_from(&test.now);
-            test.now
-                .iter()
-                .for_each(|now| output::say!("{}", in_words(now)));
+            test.now.iter().for_each(|now| tell(&in_words(now)));
         }
         thread::sleep(LOOK);
     }
@@ -171,7 +181,8 @@ fn in_words(now: &Progress) -> String {
     }
 }
 
-fn text(test: &Speedtest) -> String {
+/// What was found, as a table.
+pub(super) fn text(test: &Speedtest) -> String {
     let mut text = format!(
         "{:16}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n",
         "", "DOWN", "UP", "RTT", "RTT DOWN", "RTT UP"

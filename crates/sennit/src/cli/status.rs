@@ -147,7 +147,8 @@ fn print(args: &StatusArgs, document: &Value) -> Result<Exit, Failure> {
     if args.json {
         return output::print_document(document);
     }
-    output::print(&status::render(&read(document)?, output::wants_color()))
+    let (color, width) = (output::wants_color(), output::width());
+    output::print(&status::render(&read(document)?, color, width))
 }
 
 pub(super) fn read(document: &Value) -> Result<Status, Failure> {

@@ -1,5 +1,7 @@
 //! `[[class]]`.
 
+pub(super) mod shares;
+
 use std::ops::Range;
 
 use sennit_engine::MOST_COPIES;
@@ -188,7 +190,7 @@ pub(super) fn read_rules(
 pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     check_names(classes, findings);
     check_order(classes, findings);
-    check_shares(classes, findings);
+    shares::check(classes, findings);
     for class in classes {
         check_copies(class, findings);
         check_fec(class, findings);
@@ -223,45 +225,60 @@ fn check_names(classes: &[ReadClass], findings: &mut Vec<Finding>) {
 
 /// Classes and rules that no packet can reach.
 fn check_order(classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    let Some(last) = classes.iter().position(ReadClass::catches_all) else {
-        return;
-    };
-    for class in classes[last + 1..]
-        .iter()
-        .filter(|class| !class.is_routed())
-    {
+    let last = classes.iter().position(ReadClass::catches_all);
+    let below = last.map_or(&[][..], |last| &classes[last + 1..]);
+    for class in below.iter().filter(|class| !class.is_routed()) {
         let span = class
             .name
             .as_ref()
             .map_or(class.header.clone(), Spanned::span);
         let message = format!("class `{}` gets no packet", class.name());
-        let help = format!(
-            "class `{}` above takes everything, so move it to the end",
-            classes[last].name()
-        );
+        let all = last.map_or("?", |last| classes[last].name());
+        let help = format!("class `{all}` above takes everything, so move it to the end");
         findings.push(Finding::warning(span, message).help(help));
     }
     check_rules(classes, findings);
 }
 
+/// Rules of which earlier ones take everything.
 fn check_rules(classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    let rules: Vec<&Spanned<Match>> = classes.iter().flat_map(|class| &class.matches).collect();
-    for (n, rule) in rules.iter().enumerate() {
-        let own = rule.get_ref();
-        let earlier = |it: &&&Spanned<Match>| {
-            it.get_ref().is_kernel() == own.is_kernel() && it.get_ref().covers(own)
+    let rules = classes.iter().enumerate();
+    let rules = rules.flat_map(|(class, it)| it.matches.iter().map(move |rule| (class, rule)));
+    let rules: Vec<(usize, &Spanned<Match>)> = rules.collect();
+    let earlier = |n: usize| {
+        let own = rules[n].1.get_ref();
+        let mut earlier = rules[..n].iter();
+        earlier
+            .find(|(_, it)| it.get_ref().is_kernel() == own.is_kernel() && it.get_ref().covers(own))
+    };
+    let earlier: Vec<_> = (0..rules.len()).map(earlier).collect();
+    let is_lost = |class: usize| {
+        let mut all = rules.iter().zip(&earlier);
+        !classes[class].has_device && all.all(|((of, _), it)| *of != class || it.is_some())
+    };
+    for ((class, rule), earlier) in rules.iter().zip(&earlier) {
+        let Some((first, earlier)) = earlier else {
+            continue;
         };
-        if let Some(earlier) = rules[..n].iter().find(earlier) {
-            let message = if earlier.get_ref() == own {
-                "an earlier rule is the same, so this one gets no packet".to_owned()
-            } else {
-                let earlier = earlier.get_ref();
-                format!(
-                    "the earlier rule \"{earlier}\" takes all of it, so this one gets no packet"
-                )
-            };
-            findings.push(Finding::warning(rule.span(), message));
-        }
+        let (own, first) = (&classes[*class], &classes[*first]);
+        let lost = match is_lost(*class) {
+            true => format!("class `{}` gets no packet", own.name()),
+            false => "this one gets no packet".to_owned(),
+        };
+        let earlier = earlier.get_ref();
+        let message = match earlier == rule.get_ref() {
+            true => format!("an earlier rule is the same, so {lost}"),
+            false => format!("the earlier rule \"{earlier}\" takes all of it, so {lost}"),
+        };
+        let finding = Finding::warning(rule.span(), message);
+        findings.push(match std::ptr::eq(own, first) {
+            true => finding,
+            false => finding.help(format!(
+                "move class `{}` above class `{}`",
+                own.name(),
+                first.name()
+            )),
+        });
     }
 }
 
@@ -291,55 +308,6 @@ pub(super) fn name_devices(
                 ),
             }
         }
-    }
-}
-
-fn check_shares(classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    let percent = |share: &Spanned<Share>| match *share.get_ref() {
-        Share::Percent(part) => u32::from(part),
-        Share::Rate(_) => 0,
-    };
-    let mut sum = 0_u32;
-    for share in classes.iter().filter_map(|class| class.share.as_ref()) {
-        sum += percent(share);
-        if sum > 100 {
-            findings.push(
-                Finding::error(share.span(), format!("the shares add up to {sum} %")).help(
-                    "a share is guaranteed on each link, so all of them together are at most 100 %",
-                ),
-            );
-        }
-    }
-    let last = classes.iter().rev().find_map(|class| class.share.as_ref());
-    if let (100, Some(last)) = (sum, last) {
-        let all_share = classes.iter().all(|class| class.share.is_some());
-        let complete = classes.iter().any(ReadClass::catches_all);
-        if !(all_share && complete) {
-            findings.push(
-                Finding::warning(
-                    last.span(),
-                    "the shares leave nothing for the other classes",
-                )
-                .help(
-                    "a class without a share, like `default`, has 1 % of a link while the others \
-                     are busy",
-                ),
-            );
-        }
-    }
-    for class in classes {
-        check_limit(class, findings);
-    }
-}
-
-/// A share is of no use above the limit.
-fn check_limit(class: &ReadClass, findings: &mut Vec<Finding>) {
-    let (Some(share), Some(limit)) = (&class.share, &class.limit) else {
-        return;
-    };
-    if matches!(*share.get_ref(), Share::Rate(rate) if rate > *limit.get_ref()) {
-        let message = format!("class `{}` is limited to less than its share", class.name());
-        findings.push(Finding::warning(share.span(), message));
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) const WEIGHT: RangeInclusive<i64> = 1..=1000;
 /// Costs of links: what counts is which is greater.
 pub(super) const COST: RangeInclusive<i64> = 0..=100;
 /// Days that every month has.
-pub(super) const RESET_DAY: RangeInclusive<i64> = 1..=28;
+pub(super) const RESET_DAY: RangeInclusive<i64> = 1..=31;
 
 /// `[[link]]` with the places that later checks point at.
 struct ReadLink {
@@ -74,6 +74,7 @@ pub(super) fn read(
     check_class_links(&links, &classes, findings);
     check_policies(&links, &classes, findings);
     config.links = links.into_iter().map(ReadLink::into_link).collect();
+    class::shares::check_rates(&classes, &config.links, findings);
     config.classes = class::complete(classes);
     Some(config)
 }

@@ -72,9 +72,27 @@ impl Match {
             && net(self.source, other.source)
             && net(self.destination, other.destination)
             && range(self.size, other.size)
-            && same(&self.kernel.mark, &other.kernel.mark)
-            && same(&self.kernel.incoming, &other.kernel.incoming)
-            && same(&self.kernel.uids, &other.kernel.uids)
+            && self.kernel.covers(&other.kernel)
+    }
+
+    /// What somebody says of one packet in the words of a rule, like `sport 5062 mark 0x10`.
+    pub(crate) fn describing(typed: &str) -> Result<Self, String> {
+        conditions(typed).map_err(|wrong| wrong.to_string())
+    }
+}
+
+impl Kernel {
+    /// Whether every packet that meets `other` meets this too.
+    fn covers(&self, other: &Self) -> bool {
+        let mark = self.mark.is_none_or(|(mark, mask)| {
+            let bits = other.mark.filter(|(_, bits)| bits & mask == mask);
+            bits.is_some_and(|(other, _)| other & mask == mark)
+        });
+        let uids = self.uids.is_none_or(|(first, last)| {
+            let inside = |(from, to): &(u32, u32)| first <= *from && *to <= last;
+            other.uids.filter(inside).is_some()
+        });
+        mark && uids && (self.incoming.is_none() || self.incoming == other.incoming)
     }
 }
 
@@ -157,9 +175,19 @@ struct Word<'a> {
 
 /// Reads one rule.
 pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
+    let rule = conditions(typed)?;
+    if rule == Match::default() {
+        return Err(Wrong::new("an empty rule")
+            .help("a class without `match` takes everything; a rule is like \"udp port 5060\""));
+    }
+    kernel::check(&rule, typed)?;
+    possible(rule)
+}
+
+/// Reads conditions, each of which may be there once.
+fn conditions(typed: &str) -> Result<Match, Wrong> {
     let mut words = words(typed);
     let mut rule = Match::default();
-    let mut any = false;
     while let Some(word) = words.next() {
         let mut argument = |example: &str| {
             words.next().ok_or_else(|| {
@@ -198,14 +226,8 @@ pub(super) fn rule(typed: &str) -> Result<Match, Wrong> {
                 .at(word.at)
                 .help("words of one rule must all hold; for either-or write two rules"));
         }
-        any = true;
     }
-    if !any {
-        return Err(Wrong::new("an empty rule")
-            .help("a class without `match` takes everything; a rule is like \"udp port 5060\""));
-    }
-    kernel::check(&rule, typed)?;
-    possible(rule)
+    Ok(rule)
 }
 
 fn words(typed: &str) -> impl Iterator<Item = Word<'_>> {

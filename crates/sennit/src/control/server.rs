@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 
 use super::lock::Lock;
 use super::{MAX_REQUEST_BYTES, Request, Response};
@@ -26,12 +26,20 @@ type Handler = dyn Fn(Request) -> Response + Send + Sync;
 /// Takes clients that speak HTTP.
 type Door = dyn Fn(UnixStream) + Send + Sync;
 
+/// The socket, with mode 0660, of which nobody is answered yet: who comes waits. Dropped, it is
+/// removed.
+#[derive(Debug)]
+pub struct Entrance {
+    path: PathBuf,
+    listener: UnixListener,
+    _lock: Lock,
+}
+
 /// Answers clients until it is dropped, which removes the socket.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
+    entrance: Entrance,
     stop: Arc<AtomicBool>,
-    _lock: Lock,
 }
 
 /// Why there is no control socket.
@@ -45,30 +53,9 @@ pub enum BindError {
     Io { path: PathBuf, source: io::Error },
 }
 
-impl Server {
-    /// Makes the socket with mode 0660 and answers each request by `handler`, on threads of its
-    /// own.
-    pub fn bind(
-        path: &Path,
-        handler: impl Fn(Request) -> Response + Send + Sync + 'static,
-    ) -> Result<Self, BindError> {
-        Self::open(path, Arc::new(handler), None)
-    }
-
-    /// Makes the socket as [`Self::bind`] does, with a `door` for clients that speak HTTP.
-    pub fn bind_with_http(
-        path: &Path,
-        handler: impl Fn(Request) -> Response + Send + Sync + 'static,
-        door: impl Fn(UnixStream) + Send + Sync + 'static,
-    ) -> Result<Self, BindError> {
-        Self::open(path, Arc::new(handler), Some(Arc::new(door)))
-    }
-
-    fn open(
-        path: &Path,
-        handler: Arc<Handler>,
-        door: Option<Arc<Door>>,
-    ) -> Result<Self, BindError> {
+impl Entrance {
+    /// Makes the socket, unless another daemon has it.
+    pub fn open(path: &Path) -> Result<Self, BindError> {
         let failed = |source| BindError::Io {
             path: path.into(),
             source,
@@ -85,6 +72,49 @@ impl Server {
         remove_stale(path)?;
         let listener = UnixListener::bind(path).map_err(failed)?;
         fs::set_permissions(path, Permissions::from_mode(0o660)).map_err(failed)?;
+        Ok(Self {
+            path: path.into(),
+            listener,
+            _lock: lock,
+        })
+    }
+}
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Server {
+    /// Makes the socket and answers each request by `handler`, on threads of its own.
+    pub fn bind(
+        path: &Path,
+        handler: impl Fn(Request) -> Response + Send + Sync + 'static,
+    ) -> Result<Self, BindError> {
+        Self::start(Entrance::open(path)?, Arc::new(handler), None)
+    }
+
+    /// Answers each request by `handler`, on threads of its own, and leaves clients that speak HTTP
+    /// to the `door`.
+    pub fn start_with_http(
+        entrance: Entrance,
+        handler: impl Fn(Request) -> Response + Send + Sync + 'static,
+        door: impl Fn(UnixStream) + Send + Sync + 'static,
+    ) -> Result<Self, BindError> {
+        Self::start(entrance, Arc::new(handler), Some(Arc::new(door)))
+    }
+
+    fn start(
+        entrance: Entrance,
+        handler: Arc<Handler>,
+        door: Option<Arc<Door>>,
+    ) -> Result<Self, BindError> {
+        let failed = |source| BindError::Io {
+            path: entrance.path.clone(),
+            source,
+        };
+        let listener = entrance.listener.try_clone().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let acceptor = Acceptor {
             handler,
@@ -99,20 +129,15 @@ impl Server {
                 acceptor.run(&listener);
             })
             .map_err(failed)?;
-        Ok(Self {
-            path: path.into(),
-            stop,
-            _lock: lock,
-        })
+        Ok(Self { entrance, stop })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Wakes the acceptor; if the socket is gone, there is nobody to wake it and nobody to mind.
-        let _ = UnixStream::connect(&self.path);
-        let _ = fs::remove_file(&self.path);
+        // Wakes the acceptor.
+        let _ = rustix::net::shutdown(&self.entrance.listener, Shutdown::Both);
     }
 }
 

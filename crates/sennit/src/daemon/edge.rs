@@ -18,6 +18,7 @@ mod far_side;
 mod ground;
 mod kernel;
 mod lead;
+mod leak;
 mod letter;
 mod limits;
 mod links;
@@ -25,6 +26,7 @@ mod machine;
 mod names;
 mod outlook;
 mod overflow;
+mod passing;
 mod probe;
 mod renewal;
 mod report;
@@ -57,11 +59,12 @@ use super::{
     helper::Helper,
     keep_journal, note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries, tell_all},
-    watch_signals,
+    supervisor, watch_signals,
     worker::{self, Io, Worker},
 };
 use crate::{
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
+    control::Entrance,
     exit::Failure,
     journal::{Event, Journal},
     speedtest::Speedtests,
@@ -75,6 +78,7 @@ use ground::Host;
 use lead::Lead;
 use letter::Letter;
 use names::Names;
+use passing::Passing;
 use report::Front;
 use running::Running;
 use watch::Watch;
@@ -109,21 +113,25 @@ fn claim_records(config: &EdgeConfig) -> Result<Option<Claim>, Failure> {
         .transpose()
 }
 
-/// Starts the helper and gives up all that it has rights for. What a run with another `device` has
-/// left goes first, and what is to be unreachable is so without a gap.
-fn confine(config: &EdgeConfig, file: &Path) -> Result<Helper, Failure> {
+/// Takes the control socket, starts the helper, and gives up all that the helper has rights for.
+/// What a run with another `device` has left goes first, and what is to be unreachable is so
+/// without a gap.
+fn confine(config: &EdgeConfig, file: &Path) -> Result<(Helper, Entrance), Failure> {
     let hold = || guard(&config.device, config.blocked());
     claim::clean_up_before(&config.state, "edge", &config.device, hold);
+    // It tells of another daemon with this config.
+    let entrance = Entrance::open(&config.control)?;
+    supervisor::find();
     let helper = Helper::start()?;
     make_records(config);
     confinement::begin(file, &[&config.state, &config.records], &config.control);
-    Ok(helper)
+    Ok((helper, entrance))
 }
 
 /// Runs an edge with the config in `file` until it is told to stop.
 pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
-    let started = Instant::now();
-    let mut helper = confine(config, file)?;
+    let began = (Instant::now(), leak::holds(config) == Some(true));
+    let (mut helper, entrance) = confine(config, file)?;
     let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
     let far_side = FarSide::load(config)?;
     let footprint = begin_footprint(config)?;
@@ -135,9 +143,9 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let keeper = keep_journal(&config.records, "edge")?;
     let journal = keeper.journal().clone();
     let reloader = reloader(file, &running, &journal, &boxes);
-    let front = front(&reloader, &journal, &mut boxes, started)?;
+    let front = front(&reloader, &journal, &mut boxes, began)?;
     let books = (journal.clone(), config.records.join("edge-history.db"));
-    let _doors = open_doors(&config.control, &config.api, front, books)?;
+    let _doors = open_doors(entrance, &config.api, front, books)?;
     let _claim = Claim::of_daemon(&config.state, "edge", &config.device, &config.control)?;
     let _notifier = notify(&config.notify, &config.records, "edge", &journal)?;
     note_start(&journal);
@@ -150,7 +158,8 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let engines = far_side.engines(&running, ios.len(), Instant::now())?;
     let devices = open_devices(config, &mut ios)?;
     let names = Names::start(config, Arc::clone(&boxes.letter_slots))?;
-    renewal::start(&reloader, Arc::clone(&boxes.letter_slots)).map_err(Failure::runtime)?;
+    let moves = renewal::start(&reloader, Arc::clone(&boxes.letter_slots));
+    let moves = moves.map_err(Failure::runtime)?;
     let host: Host = Arc::new(Deputy::start(footprint).map_err(Failure::runtime)?);
     let dns = Dns::start(&config.device).map_err(Failure::runtime)?;
     let lead = Lead::new(
@@ -162,10 +171,10 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
         Arc::clone(&running),
         journal.clone(),
         dns,
-        started,
+        began.0,
     )?;
 
-    let crew = Crew::new(&running, site, &journal, &host);
+    let crew = Crew::new(&running, site, &journal, &host, moves);
     let mut workers = crew.workers(ios, engines, boxes, lead);
     let Worker { machine, io } = &mut workers[0];
     machine.look(io, Instant::now());
@@ -210,7 +219,7 @@ fn front(
     reloader: &Arc<Reloader<Running>>,
     journal: &Journal,
     boxes: &mut Boxes,
-    started: Instant,
+    (started, held_before_start): (Instant, bool),
 ) -> Result<Arc<Front>, Failure> {
     let workers = std::mem::take(&mut boxes.question_slots);
     let accounts = Accounts::start(reloader, journal, &workers, &boxes.letter_slots);
@@ -218,7 +227,9 @@ fn front(
     let front = Arc::new_cyclic(|front: &Weak<Front>| Front {
         reloader: Arc::clone(reloader),
         accounts,
+        passing: Passing::default(),
         started,
+        held_before_start,
         workers,
         letters: Arc::clone(&boxes.letter_slots),
         journal: journal.clone(),

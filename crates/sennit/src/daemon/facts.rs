@@ -25,7 +25,7 @@ use crate::{
     status::{
         Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus,
         HeaderStatus, MtuSource, OrderStatus, PathState, PathStatus, QueueStatus, RepairStatus,
-        State, StripingStatus, TunnelStatus,
+        State, StripingStatus, TunnelStatus, UnansweredStatus,
     },
 };
 
@@ -156,6 +156,7 @@ fn tunnel(
         headers: headers(tunnel),
         fec: fec::class(&tunnel.fec),
         striping: striping(tunnel),
+        unanswered: unanswered(tunnel, now),
         flow_count: tunnel.flow_count as u64,
         flows: tunnel.flows.iter().map(|it| flow(tunnel, it)).collect(),
         paths: tunnel
@@ -168,6 +169,15 @@ fn tunnel(
             })
             .collect(),
     }
+}
+
+fn unanswered(tunnel: &facts::TunnelStatus, now: Instant) -> Vec<UnansweredStatus> {
+    let asks = tunnel.unanswered.iter();
+    asks.map(|(link, since)| UnansweredStatus {
+        link: link.clone(),
+        since_seconds: now.saturating_duration_since(*since).as_secs_f64(),
+    })
+    .collect()
 }
 
 fn striping(tunnel: &facts::TunnelStatus) -> Option<StripingStatus> {

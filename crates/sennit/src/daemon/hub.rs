@@ -43,14 +43,14 @@ use super::{
     mailbox::{self, Question, Slot},
     note_start, notify, open_doors, pollers,
     reload::{Reloader, read_entries},
-    traffic, watch_signals,
+    supervisor, traffic, watch_signals,
     why::Standings,
     worker::{self, Io},
     workers,
 };
 use crate::{
     config::{HubConfig, RUN_DIRECTORY},
-    control::{Ask, Refused, Request, Response},
+    control::{Ask, Entrance, Refused, Request, Response},
     date,
     exit::Failure,
     identity::HubIdentity,
@@ -78,7 +78,7 @@ const MAX_STRANGERS: usize = 4096;
 /// Runs a hub with the config in `file` until it is told to stop.
 pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     let started = Instant::now();
-    let mut helper = confine(&config, file)?;
+    let (mut helper, entrance) = confine(&config, file)?;
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),
@@ -101,7 +101,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
         &config, &reloader, &journal, &mut boxes, &condition, started,
     );
     let books = (journal.clone(), config.state.join("hub-history.db"));
-    let _doors = open_doors(&config.control, &config.api, front, books)?;
+    let _doors = open_doors(entrance, &config.api, front, books)?;
     let _claim = Claim::of_daemon(&config.state, "hub", &config.device, &config.control)?;
     let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
 
@@ -112,12 +112,12 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     listen(&config, mark, &mut ios)?;
     note_start(&journal);
     let crew = Crew::new(&config, &identity, &journal, started)?;
-    let authority = (Store::open(&config.state)?, identity.authority);
+    let authorities = (Store::open(&config.state)?, identity.into_authorities());
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
     let gateway = Arc::new(gateway);
     speedtest::start(&config, stop.lifeline())?;
     let neighbours = crew.neighbours(&boxes, &gateway, relay.orders.clone(), condition);
-    let registrar = crew.start_registrar(authority, neighbours, stop.lifeline())?;
+    let registrar = crew.start_registrar(authorities, neighbours, stop.lifeline())?;
     let all = All {
         pollers,
         verdicts: Arc::clone(&boxes.verdict_slots),
@@ -137,13 +137,16 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     removed
 }
 
-/// Starts the helper and gives up all that it has rights for. What a run with another `device` has
-/// left goes first.
-fn confine(config: &HubConfig, file: &Path) -> Result<Helper, Failure> {
+/// Takes the control socket, starts the helper, and gives up all that the helper has rights for.
+/// What a run with another `device` has left goes first.
+fn confine(config: &HubConfig, file: &Path) -> Result<(Helper, Entrance), Failure> {
     claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
+    // It tells of another daemon with this config.
+    let entrance = Entrance::open(&config.control)?;
+    supervisor::find();
     let helper = Helper::start()?;
     confinement::begin(file, &[&config.state], &config.control);
-    Ok(helper)
+    Ok((helper, entrance))
 }
 
 /// Who has all workers go over to another config.
@@ -256,7 +259,9 @@ impl Ask for Front {
         let answers = mailbox::ask_all(&self.workers, request)?;
         let reports = answers.into_iter().map(Answer::tell).collect();
         let found = self.condition.found();
-        Ok(status(&self.config, self.started, reports, &found))
+        let mut status = status(&self.config, self.started, reports, &found);
+        status.config = Some(self.reloader.status());
+        Ok(status)
     }
 
     fn answer(&self, request: Request) -> Response {
@@ -325,6 +330,9 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>, found: &Fo
         refused_lan: Vec::new(),
         sites,
         tunnels,
+        leak: None,
+        pools: found.pools.clone(),
+        config: None,
         certificate: None,
         workers,
         confinement: confinement::status(),

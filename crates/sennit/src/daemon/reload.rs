@@ -25,6 +25,7 @@ use crate::{
     control::{Refused, ReloadAnswer, Response},
     exit::Failure,
     journal::{Event, Journal},
+    status::ConfigStatus,
 };
 
 /// A worker reads its letters within one turn of its loop.
@@ -153,6 +154,10 @@ struct State<R> {
     reverts_at: Option<Instant>,
     /// The text that runs, if it is not in the file yet.
     trial: Option<Trial>,
+    /// When a config was taken last.
+    taken_at: Instant,
+    /// What was read last is what runs.
+    successful: bool,
 }
 
 impl<R> State<R> {
@@ -188,12 +193,23 @@ impl<R: Runs> Reloader<R> {
                 pending: false,
                 reverts_at: None,
                 trial: None,
+                taken_at: Instant::now(),
+                successful: true,
             }),
         }
     }
 
     pub(super) fn running(&self) -> Arc<R> {
         Arc::clone(&self.lock().running)
+    }
+
+    /// How the last reload went.
+    pub(super) fn status(&self) -> ConfigStatus {
+        let state = self.lock();
+        ConfigStatus {
+            since_seconds: state.taken_at.elapsed().as_secs_f64(),
+            last_reload_successful: state.successful,
+        }
     }
 
     /// SIGHUP.
@@ -218,6 +234,16 @@ impl<R: Runs> Reloader<R> {
     fn try_reload(self: &Arc<Self>, confirm: Option<Duration>) -> Result<ReloadAnswer, Refused> {
         // Who has the lock first has read first: none goes back to an older file.
         let mut state = self.lock();
+        let outcome = self.read_and_go_over(&mut state, confirm);
+        state.successful = outcome.as_ref().is_ok_and(|answer| answer.applied);
+        outcome
+    }
+
+    fn read_and_go_over(
+        self: &Arc<Self>,
+        state: &mut State<R>,
+        confirm: Option<Duration>,
+    ) -> Result<ReloadAnswer, Refused> {
         let parsed = match self.read() {
             Ok(parsed) => parsed,
             Err(answer) => return Ok(*answer),
@@ -229,7 +255,7 @@ impl<R: Runs> Reloader<R> {
         // Where nothing changes there is nothing to confirm, unless something waits for that.
         let same = || state.running.plan(&parsed.0, &parsed.1).changes.is_empty();
         let confirm = confirm.filter(|_| state.pending || !same());
-        let answer = self.go_over(&mut state, parsed, confirm);
+        let answer = self.go_over(state, parsed, confirm);
         if answer.applied && confirm.is_none() {
             state.confirmed = Arc::clone(&state.running);
         }
@@ -261,6 +287,7 @@ impl<R: Runs> Reloader<R> {
         self.journal.note(Event::Reloaded {
             changed: changed.collect(),
         });
+        (state.taken_at, state.successful) = (Instant::now(), true);
         state.turn += 1;
         state.pending = confirm.is_some();
         state.reverts_at = confirm.map(|span| Instant::now() + span);
@@ -388,7 +415,7 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn go_back(&self, state: &mut State<R>) {
-        state.pending = false;
+        (state.pending, state.successful) = (false, false);
         state.trial = None;
         let confirmed = Arc::clone(&state.confirmed);
         // Links and classes that the reload took away come back in the places that they have now.

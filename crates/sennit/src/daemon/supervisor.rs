@@ -5,9 +5,18 @@
 //! [`Pulse`] and says that all is well once all have answered.
 
 use std::{
+    env,
+    ffi::OsStr,
     io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
@@ -21,6 +30,8 @@ use sennit_linux::{
     poller::{Poller, Waker},
 };
 
+/// By which it is told.
+static MANAGER: OnceLock<UnixDatagram> = OnceLock::new();
 /// How often the workers are asked within the time after which the service manager kills.
 const ASKED_WITHIN_LIMIT: u32 = 3;
 
@@ -65,7 +76,7 @@ pub(super) struct Attendance {
 
 impl Drop for Attendance {
     fn drop(&mut self) {
-        tell(NotifyState::Stopping);
+        tell(&NotifyState::Stopping);
     }
 }
 
@@ -85,7 +96,7 @@ pub(super) fn attend(pulses: Vec<Arc<Pulse>>) -> io::Result<Attendance> {
                 watch(&pulses, limit / ASKED_WITHIN_LIMIT, &end, tell);
             })?;
     }
-    tell(NotifyState::Ready);
+    tell(&NotifyState::Ready);
     Ok(Attendance { _watchdog: sender })
 }
 
@@ -94,7 +105,7 @@ fn watch(
     pulses: &[Arc<Pulse>],
     every: Duration,
     end: &Receiver<()>,
-    tell: impl Fn(NotifyState<'static>),
+    tell: impl Fn(&NotifyState<'static>),
 ) {
     let mut was_well = true;
     loop {
@@ -104,7 +115,7 @@ fn watch(
         }
         let is_well = pulses.iter().all(|pulse| pulse.is_answered());
         if is_well {
-            tell(NotifyState::Watchdog);
+            tell(&NotifyState::Watchdog);
         } else if was_well {
             tracing::error!("a worker does not turn; the service manager may restart the daemon");
         }
@@ -112,8 +123,31 @@ fn watch(
     }
 }
 
-fn tell(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+/// Finds the service manager, if there is one. A daemon that is confined opens no such socket any
+/// more.
+pub(super) fn find() {
+    let Some(name) = env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    match connect(&name) {
+        Ok(socket) => drop(MANAGER.set(socket)),
+        Err(error) => tracing::warn!(%error, ?name, "cannot reach the service manager"),
+    }
+}
+
+fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        None => socket.connect(name)?,
+    }
+    Ok(socket)
+}
+
+fn tell(state: &NotifyState<'_>) {
+    if let Some(manager) = MANAGER.get()
+        && let Err(error) = manager.send(format!("{state}\n").as_bytes())
+    {
         tracing::warn!(%error, "cannot tell the service manager how the daemon is");
     }
 }
@@ -130,7 +164,7 @@ mod tests {
     fn watched(pulses: &[Arc<Pulse>], look: impl FnOnce(&Receiver<()>)) {
         let (sender, end) = mpsc::channel();
         let (feed, fed) = mpsc::channel();
-        let tell = move |state| {
+        let tell = move |state: &NotifyState<'_>| {
             assert!(matches!(state, NotifyState::Watchdog));
             let _ = feed.send(());
         };

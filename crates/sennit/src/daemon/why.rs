@@ -44,20 +44,18 @@ pub(super) fn why(
     text
 }
 
-/// That packets are protected, what for, and what came of it.
+/// Whether packets are protected, why, and what came of it; nothing if nobody asked for it.
 fn protected(tunnel: &TunnelStatus) -> Option<String> {
-    let fec = &tunnel.fec;
+    // What the far end takes is known once the tunnel is up.
+    let fec = Some(&tunnel.fec).filter(|_| tunnel.up)?;
     match (fec.code, fec.reason) {
+        (None, FecReason::Off) => None,
         (Some(code), reason) => Some(format!(
             "; packets are protected by {code} ({reason}): {} repairs for {} of them, {} came back at \
              the far end",
             fec.symbols.repairs_sent, fec.symbols.sources_sent, fec.told.recovered
         )),
-        (None, FecReason::NoHelp) => Some(format!(
-            "; packets are not protected for now: {}",
-            fec.reason
-        )),
-        (None, _) => None,
+        (None, reason) => Some(format!("; packets are not protected: {reason}")),
     }
 }
 
@@ -248,7 +246,7 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
 #[cfg(test)]
 mod tests {
     use sennit_core::{Congestion, RecentLosses, health::Reason, recent::Recent};
-    use sennit_engine::{LinkLabel, SocketId, Treatment, TunnelStats};
+    use sennit_engine::{Fec, LinkLabel, SocketId, Treatment, TunnelStats};
 
     use super::*;
 
@@ -315,6 +313,7 @@ mod tests {
             striping: Default::default(),
             paths,
             flows: Vec::new(),
+            unanswered: Vec::new(),
             flow_count: 0,
         }
     }
@@ -397,6 +396,49 @@ mod tests {
             "first choice: it has the least delay; congestion control is cubic for now: \
              other flows fill the link's queue and left it less than half its rate"
         );
+    }
+
+    #[test]
+    fn every_reason_to_protect_packets_or_not_is_one_of_those_that_the_book_explains() {
+        let book = include_str!("../../../../docs/src/repair.md");
+        let mut bond = tunnel(Policy::Bond, vec![path(0, "fibre", 1, 20, 300)]);
+        let Ok(Fec::Fixed(code)) = "rlc:1/8".parse() else {
+            panic!("it is a code");
+        };
+        let code = Some(code);
+        let mut told = |code, reason| {
+            (bond.fec.code, bond.fec.reason) = (code, reason);
+            why(&bond, 0, None)
+        };
+        let off = told(None, FecReason::Off);
+        assert_eq!(
+            off, "first choice, but nothing to carry",
+            "nobody asked for it"
+        );
+        let configured = told(code, FecReason::Configured);
+        assert!(configured.contains("; packets are protected by rlc:1/8 (configured): 0 repairs"));
+
+        for (code, reason) in [
+            (None, FecReason::Peer),
+            (None, FecReason::FewLosses),
+            (None, FecReason::SentAgain),
+            (None, FecReason::Copies),
+            (None, FecReason::NoHelp),
+            (code, FecReason::TooFar),
+            (code, FecReason::TooFarForCalls),
+            (code, FecReason::NotSentAgain),
+        ] {
+            let why = told(code, reason);
+            let words = match code {
+                None => format!("; packets are not protected: {reason}"),
+                Some(_) => format!("; packets are protected by rlc:1/8 ({reason}): "),
+            };
+            assert!(why.contains(&words), "{why}");
+            assert!(
+                book.contains(&format!("| {reason} |")),
+                "the book: {reason}"
+            );
+        }
     }
 
     #[test]

@@ -163,7 +163,8 @@ fn forget(db: &Connection, now: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The series with this name, or all, of some time.
+/// The series of some time: all, the one with this name, or, where that ends in `/`, those whose
+/// names begin so. Figures are rounded to what anybody can tell apart, as a week of them is long.
 pub(super) fn read(
     path: &Path,
     step: Step,
@@ -175,7 +176,8 @@ pub(super) fn read(
     let mut query = db.prepare(
         "SELECT name, time, sent, received, rtt, sent_packets, lost_packets, up
          FROM samples JOIN series ON id = series
-         WHERE step = ?1 AND time BETWEEN ?2 AND ?3 AND (?4 IS NULL OR name = ?4)
+         WHERE step = ?1 AND time BETWEEN ?2 AND ?3
+           AND (?4 IS NULL OR name = ?4 OR (?4 LIKE '%/' AND substr(name, 1, length(?4)) = ?4))
          ORDER BY name, time",
     )?;
     let (from, to) = (*time.start() as i64, *time.end() as i64);
@@ -193,14 +195,28 @@ pub(super) fn read(
             continue;
         };
         series.time.push(row.get::<_, i64>(1)? as u64);
-        series.sent_bytes_per_second.push(row.get(2)?);
-        series.received_bytes_per_second.push(row.get(3)?);
-        series.rtt_seconds.push(row.get(4)?);
+        let bytes = |of: usize| row.get(of).map(|it| rounded(it, TENTHS));
+        series.sent_bytes_per_second.push(bytes(2)?);
+        series.received_bytes_per_second.push(bytes(3)?);
+        let rtt: Option<f64> = row.get(4)?;
+        series
+            .rtt_seconds
+            .push(rtt.map(|it| rounded(it, MILLIONTHS)));
         let (sent, lost): (f64, f64) = (row.get(5)?, row.get(6)?);
-        series.loss_ratio.push((sent > 0.0).then(|| lost / sent));
-        series.up_ratio.push(row.get(7)?);
+        let loss = (sent > 0.0).then(|| rounded(lost / sent, MILLIONTHS));
+        series.loss_ratio.push(loss);
+        series.up_ratio.push(rounded(row.get(7)?, MILLIONTHS));
     }
     Ok(all)
+}
+
+/// Of a byte.
+const TENTHS: f64 = 10.0;
+/// Of a second, or of one.
+const MILLIONTHS: f64 = 1e6;
+
+fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
 }
 
 #[cfg(test)]
@@ -295,6 +311,23 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    #[test]
+    fn links_are_read_without_classes_in_figures_that_anybody_can_tell_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.db");
+        let mut file = File::open(&path).unwrap();
+        let names = ["link/lte", "link/dsl", "class/link/", "linkage", TOTAL];
+        let rows: Vec<Row> = names.iter().map(|name| row(name, 60, 1.0 / 3.0)).collect();
+        file.write(&rows, 60).unwrap();
+
+        let links = read(&path, Step::Second, 0..=60, Some("link/")).unwrap();
+
+        let names: Vec<&str> = links.iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names, ["link/dsl", "link/lte"]);
+        assert_eq!(links[0].sent_bytes_per_second, [0.3]);
+        assert_eq!(links[0].received_bytes_per_second, [0.7]);
     }
 
     #[test]

@@ -5,10 +5,15 @@ use std::{
     time::Instant,
 };
 
-use crate::status::{self, LinkState, LinkStatus, PathState, Role, Status, TunnelStatus};
+use crate::{
+    control::LinkRates,
+    status::{self, LinkState, LinkStatus, PathState, Role, Status, TunnelStatus},
+};
 
 /// The series that there always is.
 pub(super) const TOTAL: &str = "total";
+/// What the series of a link begin with; its name follows.
+const LINK: &str = "link/";
 
 /// Names of classes that one site brings; what goes over more of them is in the total only. A fleet
 /// has the same few names at all its sites, and a site alone must not fill the file.
@@ -98,7 +103,7 @@ impl Counters {
     }
 
     fn add_link(&mut self, link: &LinkStatus) {
-        let series = format!("link/{}", link.name);
+        let series = format!("{LINK}{}", link.name);
         let state = State {
             rtt: link.traffic.rtt_seconds,
             up: link.state == LinkState::Up,
@@ -129,7 +134,7 @@ impl Counters {
         let (site, class) = (tunnel.site.to_string(), tunnel.class.clone());
         for path in &tunnel.paths {
             let Some(link) = &path.link else { continue };
-            let series = format!("link/{link}");
+            let series = format!("{LINK}{link}");
             let Some(state) = self.series.get_mut(&series) else {
                 continue;
             };
@@ -173,6 +178,15 @@ impl Counters {
         }
         rows.into_values().collect()
     }
+}
+
+/// What went over links in the second of these rows.
+pub(super) fn link_rates(rows: &[Row]) -> LinkRates {
+    let links = rows.iter().filter_map(|row| {
+        let name = row.series.strip_prefix(LINK)?;
+        Some((name.to_owned(), [row.sent, row.received]))
+    });
+    links.collect()
 }
 
 impl State {
@@ -231,6 +245,21 @@ mod tests {
             before = now;
         }
         assert_eq!(sent, [Some(5.0); 3]);
+    }
+
+    #[test]
+    fn links_are_told_what_they_carried_in_a_second() {
+        let full = include_str!("../../tests/parts/schema/full.json");
+        let mut status: Status = serde_json::from_str(full).unwrap();
+        let start = Instant::now();
+        let before = Counters::of(&status, start);
+        status.links[0].traffic.sent_bytes += 500;
+        status.links[0].traffic.received_bytes += 3_000;
+        let now = Counters::of(&status, start + Duration::from_secs(2));
+
+        let rates = link_rates(&now.since(&before, 0));
+
+        assert_eq!(rates, LinkRates::from([("lte".into(), [250.0, 1500.0])]));
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! The hub's side: an authority of its own and the certificate it shows.
+//!
+//! While the authority is rotated there are two of both, in two [`places`].
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,12 +15,13 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::files::{self, Access};
+use super::places::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, HUB_CERTIFICATE, HUB_KEY, places};
 use super::secret::sha256;
-use super::{Fingerprint, IdentityError};
+use super::{Fingerprint, IdentityError, names};
 use crate::site::SiteName;
 use crate::store::Store;
 
-/// The authority is pinned by every edge and cannot be replaced without a new invitation.
+/// The authority is pinned by every edge, and replaced by a rotation only.
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long a site may be away and still come back without a new invitation.
 pub(super) const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -26,10 +29,8 @@ pub(super) const SITE_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 /// September 2026: a clock that says less was not set since the host was started.
 const LEAST_CLOCK: Duration = Duration::from_secs(1_790_000_000);
 
-const AUTHORITY_KEY: &str = "ca.key";
-const AUTHORITY_CERTIFICATE: &str = "ca.pem";
-const HUB_KEY: &str = "hub.key";
-const HUB_CERTIFICATE: &str = "hub.pem";
+/// In the certificate of each hub.
+const HUB_NAME: &str = "hub.sennit";
 
 /// Signs the certificates of one hub and of its sites.
 pub struct Authority {
@@ -44,6 +45,8 @@ pub struct Authority {
 pub struct Issued {
     pub certificate: CertificateDer<'static>,
     pub fingerprint: Fingerprint,
+    /// Of the authority that made it.
+    pub authority: Fingerprint,
     /// SHA-256 of the public key.
     pub key: [u8; 32],
     pub not_after: SystemTime,
@@ -55,6 +58,8 @@ pub struct HubIdentity {
     /// The hub's certificate and the authority's, as they go into the handshake.
     pub chain: Vec<CertificateDer<'static>>,
     pub key: Zeroizing<PrivateKeyDer<'static>>,
+    /// What it was known by before, until a rotation is finished.
+    pub former: Option<Box<Self>>,
 }
 
 impl HubIdentity {
@@ -69,29 +74,31 @@ impl HubIdentity {
                 state: state.into(),
             });
         }
+        Store::create(state)?;
+        Self::make(state, names, now)?;
+        Self::load(state)
+    }
+
+    /// Makes an authority and a hub's certificate in `place`, with keys of their own.
+    pub(super) fn make(
+        place: &Path,
+        names: &[String],
+        now: SystemTime,
+    ) -> Result<Fingerprint, IdentityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let authority = Authority::make(&key, now)?;
         let hub_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let hub = authority.certify_hub(&hub_key, names, now)?;
-        Store::create(state)?;
-        files::write(
-            &state.join(HUB_KEY),
-            Access::Private,
-            Zeroizing::new(hub_key.serialize_pem()).as_bytes(),
-        )?;
-        files::write(
-            &state.join(HUB_CERTIFICATE),
-            Access::Public,
-            hub.pem().as_bytes(),
-        )?;
-        files::write(
-            &state.join(AUTHORITY_KEY),
-            Access::Private,
-            Zeroizing::new(key.serialize_pem()).as_bytes(),
-        )?;
+        let private = |key: &KeyPair| Zeroizing::new(key.serialize_pem());
+        let write = |name: &str, access, text: &str| {
+            files::write(&place.join(name), access, text.as_bytes())
+        };
+        write(HUB_KEY, Access::Private, &private(&hub_key))?;
+        write(HUB_CERTIFICATE, Access::Public, &hub.pem())?;
+        write(AUTHORITY_KEY, Access::Private, &private(&key))?;
         // Last, because its presence says that all the rest is there.
-        files::write(&certificate, Access::Public, authority.pem().as_bytes())?;
-        Self::load(state)
+        write(AUTHORITY_CERTIFICATE, Access::Public, &authority.pem())?;
+        Ok(authority.fingerprint)
     }
 
     /// Completes the identity in `state`: with a store, if that is gone, and with a certificate for
@@ -101,44 +108,89 @@ impl HubIdentity {
         names: &[String],
         now: SystemTime,
     ) -> Result<Self, IdentityError> {
-        let authority = Authority::load(state)?;
-        Store::create(state)?;
-        if !names.is_empty() {
-            let key = key_pair(&state.join(HUB_KEY))?;
-            let hub = authority.certify_hub(&key, names, now)?;
-            let path = state.join(HUB_CERTIFICATE);
-            files::write(&path, Access::Public, hub.pem().as_bytes())?;
+        let held = files::hold(state);
+        for place in places(state)? {
+            let authority = Authority::of(&place)?;
+            if !names.is_empty() {
+                let key = key_pair(&place.join(HUB_KEY))?;
+                let hub = authority.certify_hub(&key, names, now)?;
+                let path = place.join(HUB_CERTIFICATE);
+                files::write(&path, Access::Public, hub.pem().as_bytes())?;
+            }
         }
+        Store::create(state)?;
+        drop(held);
         Self::load(state)
     }
 
     /// Reads the identity in `state`.
     pub fn load(state: &Path) -> Result<Self, IdentityError> {
-        let authority = Authority::load(state)?;
-        let path = state.join(HUB_CERTIFICATE);
-        let hub = certificate(&path, &files::read(&path)?)?;
-        let key = key_pair(&state.join(HUB_KEY))?;
+        let _held = files::hold(state);
+        let mut former = None;
+        for place in places(state)?.iter().rev() {
+            former = Some(Box::new(Self::of(place, former)?));
+        }
+        let present = former.ok_or_else(|| IdentityError::NoHub {
+            state: state.into(),
+        })?;
+        Ok(*present)
+    }
+
+    /// Reads the one in a place.
+    fn of(place: &Path, former: Option<Box<Self>>) -> Result<Self, IdentityError> {
+        let authority = Authority::of(place)?;
+        let key = key_pair(&place.join(HUB_KEY))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let key = Zeroizing::new(key);
-        let chain = vec![hub, authority.certificate.clone()];
+        let chain = vec![hub_certificate(place)?, authority.certificate.clone()];
         Ok(Self {
             authority,
             chain,
             key,
+            former,
         })
+    }
+
+    /// Its authority, and the former one if there is one.
+    pub fn into_authorities(self) -> Vec<Authority> {
+        let former = self.former.map(|former| former.authority);
+        std::iter::once(self.authority).chain(former).collect()
     }
 }
 
+/// The further names in the certificate of the hub in a place.
+pub(super) fn further_names(place: &Path) -> Result<Vec<String>, IdentityError> {
+    let own = [
+        Authority::of(place)?.fingerprint.hub_name(),
+        HUB_NAME.into(),
+    ];
+    let mut names = names::of(&hub_certificate(place)?);
+    names.retain(|name| !own.contains(name));
+    Ok(names)
+}
+
+fn hub_certificate(place: &Path) -> Result<CertificateDer<'static>, IdentityError> {
+    let path = place.join(HUB_CERTIFICATE);
+    certificate(&path, &files::read(&path)?)
+}
+
 impl Authority {
-    /// Reads the authority in `state`.
+    /// Reads the authority in `state`, by which sites are invited now.
     pub fn load(state: &Path) -> Result<Self, IdentityError> {
-        let path = state.join(AUTHORITY_CERTIFICATE);
+        let _held = files::hold(state);
+        let places = places(state)?;
+        Self::of(places.first().map_or(state, |place| place))
+    }
+
+    /// Reads the one in a place.
+    pub(super) fn of(place: &Path) -> Result<Self, IdentityError> {
+        let path = place.join(AUTHORITY_CERTIFICATE);
         let pem = files::read_if_any(&path)?.ok_or_else(|| IdentityError::NoHub {
-            state: state.into(),
+            state: place.into(),
         })?;
         Self::assemble(
             certificate(&path, &pem)?,
-            key_pair(&state.join(AUTHORITY_KEY))?,
+            key_pair(&place.join(AUTHORITY_KEY))?,
         )
     }
 
@@ -195,7 +247,7 @@ impl Authority {
         names: &[String],
         now: SystemTime,
     ) -> Result<rcgen::Certificate, IdentityError> {
-        let mut all = vec![self.fingerprint.hub_name(), "hub.sennit".to_owned()];
+        let mut all = vec![self.fingerprint.hub_name(), HUB_NAME.to_owned()];
         all.extend_from_slice(names);
         let mut params = named("Sennit hub", end(now, AUTHORITY_LIFETIME, self.least_clock))?;
         params.subject_alt_names = CertificateParams::new(all)?.subject_alt_names;
@@ -225,6 +277,7 @@ impl Authority {
         Ok(Issued {
             certificate,
             fingerprint,
+            authority: self.fingerprint,
             key: sha256(public_key.der_bytes()),
             not_after,
         })

@@ -34,6 +34,13 @@ pub enum Refusal {
     CertificateRetired(SiteName),
     #[error("the certificate of site `{0}` has expired")]
     CertificateExpired(SiteName),
+    #[error("this hub has no such authority, or has it no more")]
+    UnknownAuthority,
+    #[error(
+        "the certificate of site `{0}` is of an authority that this hub has dropped: the site needs \
+         a new invitation"
+    )]
+    AuthorityDropped(SiteName),
     #[error("the address of the site is another's for a moment longer")]
     AddressInUse,
     #[error("the hub cannot answer now")]
@@ -59,6 +66,8 @@ impl Refusal {
             Self::CertificateRevoked(_) => "certificate_revoked",
             Self::CertificateRetired(_) => "certificate_retired",
             Self::CertificateExpired(_) => "certificate_expired",
+            Self::UnknownAuthority => "unknown_authority",
+            Self::AuthorityDropped(_) => "authority_dropped",
             Self::AddressInUse
             | Self::Unavailable(_)
             | Self::CannotCertify(_)
@@ -75,10 +84,11 @@ impl Refusal {
             | Self::SiteRevoked(_)
             | Self::CertificateRevoked(_)
             | Self::CertificateRetired(_)
-            | Self::CertificateExpired(_) => 403,
+            | Self::CertificateExpired(_)
+            | Self::AuthorityDropped(_) => 403,
             Self::TokenUsed => 409,
             Self::TokenExpired => 410,
-            Self::OtherHub => 421,
+            Self::OtherHub | Self::UnknownAuthority => 421,
             Self::AddressInUse
             | Self::Unavailable(_)
             | Self::CannotCertify(_)
@@ -135,6 +145,9 @@ pub fn authorize(
     let leaf = peer.first().ok_or(Refusal::NoCredential)?;
     let fingerprint = *Fingerprint::of(leaf).as_bytes();
     let known = certificate(store, &fingerprint)?;
+    if known.dropped {
+        return Err(Refusal::AuthorityDropped(known.site));
+    }
     if now >= known.not_after {
         return Err(Refusal::CertificateExpired(known.site));
     }
@@ -156,7 +169,8 @@ pub fn authorize_bearer(store: &Store, token: &str, now: SystemTime) -> Result<A
 
 /// Whether what a tunnel was granted to is still good, and until when.
 ///
-/// A site that renewed its certificate keeps the tunnel that it began with the older one.
+/// A site that renewed its certificate keeps the tunnel that it began with the older one, also if
+/// that is of an authority that was dropped since.
 pub fn reauthorize(store: &Store, proof: &Proof, now: SystemTime) -> Result<Admission, Refusal> {
     let fingerprint = match proof {
         Proof::Certificate(fingerprint) => fingerprint,
@@ -164,6 +178,9 @@ pub fn reauthorize(store: &Store, proof: &Proof, now: SystemTime) -> Result<Admi
     };
     let known = certificate(store, fingerprint)?;
     let newest = store.certificate_for(&known.site, &known.key)?;
+    if known.dropped && newest.is_none() {
+        return Err(Refusal::AuthorityDropped(known.site));
+    }
     let expires = newest.map_or(known.not_after, |newest| newest.not_after);
     if now >= expires {
         return Err(Refusal::CertificateExpired(known.site));

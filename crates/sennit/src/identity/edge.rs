@@ -1,8 +1,9 @@
 //! The edge's side: who it is, and with what it proves that.
 //!
 //! Three files of the state directory: `edge.key`; `site.json` with what the invitation said, in
-//! which the secret stays until it was exchanged; and `site.pem`, the certificate, once there is
-//! one.
+//! which the secret stays until it was exchanged; and `site.pem`, the certificate and that of its
+//! authority, once there is one. From then on that authority is the one that the hub must have: so
+//! a rotation changes both in one step, and an edge that is cut short has the former ones of both.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub struct EdgeIdentity {
     key: KeyPair,
     /// A digest of the invitation's secret, also once that is forgotten.
     token: Option<String>,
+    /// The authority of which a certificate is wanted instead.
+    wanted: Option<Fingerprint>,
 }
 
 /// How the edge proves who it is.
@@ -122,6 +125,7 @@ impl EdgeIdentity {
             },
             key,
             token: Some(digest(&invitation.secret)),
+            wanted: None,
         };
         identity.save()?;
         Ok(identity)
@@ -131,8 +135,8 @@ impl EdgeIdentity {
     /// the key that it was used with.
     pub fn of_invitation(state: &Path, invitation: &Invitation) -> Option<Self> {
         let identity = Self::load(state).ok()?;
-        let is_same = identity.token == Some(digest(&invitation.secret))
-            && identity.authority == invitation.authority;
+        // Its authority may be another than the invitation's by now.
+        let is_same = identity.token == Some(digest(&invitation.secret));
         is_same.then_some(identity)
     }
 
@@ -174,7 +178,7 @@ impl EdgeIdentity {
         // What is here stays until all of it is there: a second try begins with it.
         for (name, access) in [
             (KEY, Access::Private),
-            (CERTIFICATE, Access::Public),
+            (CERTIFICATE, Access::Private),
             (SITE, Access::Private),
         ] {
             if let Some(text) = files::read_if_any(&self.state.join(name))? {
@@ -221,6 +225,12 @@ impl EdgeIdentity {
             Credential::Enrolled { .. } => None,
         });
         let key = key_pair(&state.join(KEY))?;
+        let authority = match &credential {
+            Credential::Enrolled { chain, .. } => {
+                chain.get(1).map_or(authority, |it| Fingerprint::of(it))
+            }
+            Credential::Pending { .. } => authority,
+        };
         Ok(Self {
             state: state.into(),
             site: file.site,
@@ -229,6 +239,7 @@ impl EdgeIdentity {
             credential,
             key,
             token,
+            wanted: None,
         })
     }
 
@@ -239,13 +250,17 @@ impl EdgeIdentity {
 
     /// Whether both are the same site with the same key, whatever the certificate.
     pub fn has_key_of(&self, other: &Self) -> bool {
-        self.site == other.site
-            && self.authority == other.authority
-            && self.private_key() == other.private_key()
+        self.site == other.site && self.private_key() == other.private_key()
     }
 
     pub fn is_enrolled(&self) -> bool {
         matches!(self.credential, Credential::Enrolled { .. })
+    }
+
+    /// Asks for a certificate of this authority from now on. Only the hub itself may name it, in a
+    /// connection in which it has proved who it is.
+    pub fn move_to_authority(&mut self, authority: Fingerprint) {
+        self.wanted = Some(authority).filter(|_| self.is_enrolled());
     }
 
     /// True when the certificate should be exchanged for a fresh one.
@@ -285,7 +300,7 @@ impl EdgeIdentity {
             Credential::Pending { secret, .. } => {
                 Request::with_token(csr.der(), secret, self.authority)
             }
-            Credential::Enrolled { .. } => Request::renewal(csr.der()),
+            Credential::Enrolled { .. } => Request::renewal(csr.der(), self.wanted),
         };
         Ok(request.to_bytes())
     }
@@ -296,9 +311,10 @@ impl EdgeIdentity {
     pub fn accept(&mut self, answer: &[u8]) -> Result<(), IdentityError> {
         let (chain, expires) = Answer::parse(answer)?;
         let bad = |what: &str| Err(IdentityError::BadAnswer(what.into()));
+        let asked = self.wanted.unwrap_or(self.authority);
         match chain.get(1) {
-            Some(authority) if Fingerprint::of(authority) == self.authority => {}
-            _ => return bad("the certificate is not from the authority that the invitation names"),
+            Some(authority) if Fingerprint::of(authority) == asked => {}
+            _ => return bad("the certificate is not from the authority that was asked for"),
         }
         if !pair::belongs_together(&chain, &self.private_key()) {
             return bad("the certificate is for another key");
@@ -313,10 +329,11 @@ impl EdgeIdentity {
         let text: String = chain.iter().map(pem).collect();
         files::write(
             &self.state.join(CERTIFICATE),
-            Access::Public,
+            Access::Private,
             text.as_bytes(),
         )?;
         self.credential = Credential::Enrolled { chain, expires };
+        (self.authority, self.wanted) = (asked, None);
         self.save()
     }
 

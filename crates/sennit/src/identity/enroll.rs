@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::SITE_LIFETIME;
 use super::secret::sha256;
-use super::{Authority, Fingerprint, IdentityError, Issued, Refusal, Secret, authorize};
+use super::{Admission, Authority, Fingerprint, IdentityError, Issued, Refusal, Secret, authorize};
 use crate::site::SiteName;
-use crate::store::{NewCertificate, Redeemed, Store, TokenKind};
+use crate::store::{CertificateRecord, Digest, NewCertificate, Redeemed, Store, TokenKind};
 
 /// Where the hub takes these requests.
 pub const ENROLL_PATH: &str = "/.well-known/sennit/enroll";
@@ -35,6 +35,10 @@ pub(super) struct Request {
     /// For the first certificate; without it the current certificate must vouch for the site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<Token>,
+    /// Fingerprint of the authority that the fresh certificate should be of. Only a hub that has
+    /// told of that authority is asked so; without it the certificate is of the same as before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    authority: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -70,13 +74,15 @@ impl Request {
         Self {
             csr: STANDARD.encode(csr),
             token: Some(token),
+            authority: None,
         }
     }
 
-    pub(super) fn renewal(csr: &[u8]) -> Self {
+    pub(super) fn renewal(csr: &[u8], authority: Option<Fingerprint>) -> Self {
         Self {
             csr: STANDARD.encode(csr),
             token: None,
+            authority: authority.map(|it| it.to_string()),
         }
     }
 
@@ -125,17 +131,18 @@ pub struct Exchange {
     pub outcome: Result<SiteName, Refusal>,
 }
 
-/// Answers a request of either kind. `peer` is what the client showed in the handshake.
+/// Answers a request of either kind. `peer` is what the client showed in the handshake, and the
+/// first of the authorities the present one.
 pub fn exchange(
     store: &mut Store,
-    authority: &Authority,
+    authorities: &[Authority],
     peer: &[CertificateDer<'_>],
     request: &[u8],
     now: SystemTime,
 ) -> Exchange {
     let certified = Request::parse(request).and_then(|parsed| match parsed.token {
-        Some(_) => enroll(store, authority, request, now),
-        None => renew(store, authority, peer, request, now),
+        Some(_) => enroll(store, authorities, request, now),
+        None => renew(store, authorities, peer, request, now),
     });
     let (http_status, answer) = match &certified {
         Ok(certified) => (200, Answer::from(certified)),
@@ -149,18 +156,16 @@ pub fn exchange(
     }
 }
 
-/// Exchanges a token for the site's first certificate.
+/// Exchanges a token for the site's first certificate, of the authority that the token names.
 pub fn enroll(
     store: &mut Store,
-    authority: &Authority,
+    authorities: &[Authority],
     request: &[u8],
     now: SystemTime,
 ) -> Result<Certified, Refusal> {
     let request = Request::parse(request)?;
     let token = request.token.as_ref().ok_or(Refusal::NoCredential)?;
-    if token.authority != authority.fingerprint().to_string() {
-        return Err(Refusal::OtherHub);
-    }
+    let authority = named(authorities, &token.authority).ok_or(Refusal::OtherHub)?;
     let secret = Secret::from_base64(&token.secret)
         .ok_or(Refusal::Malformed("the secret is not a secret"))?;
     let hash = secret.hash();
@@ -178,7 +183,7 @@ pub fn enroll(
     let key = sha256(public_key.der_bytes());
     match known.used_by {
         Some(other) if other != key => return Err(Refusal::TokenUsed),
-        Some(_) => match store.certificate_for(&known.site, &key)? {
+        Some(_) => match store.certificate_of(&known.site, &key, &authority.digest())? {
             Some(issued) => {
                 let chain = authority.chain(issued.der.into());
                 return Ok(Certified {
@@ -209,25 +214,34 @@ pub fn enroll(
     })
 }
 
-/// Gives a site that shows a valid certificate a fresh one for the same key.
+/// Gives a site that shows a valid certificate a fresh one for the same key: of the authority that
+/// it names, or else of the one that it knows.
 ///
 /// The answer may be lost, and the store must not grow with each question: who asks again within
 /// [`RENEWAL_INTERVAL`] gets the same certificate.
 pub fn renew(
     store: &mut Store,
-    authority: &Authority,
+    authorities: &[Authority],
     peer: &[CertificateDer<'_>],
     request: &[u8],
     now: SystemTime,
 ) -> Result<Certified, Refusal> {
-    let site = authorize(store, peer, now)?.site;
-    let public_key = Request::parse(request)?.public_key()?;
+    let admission = authorize(store, peer, now)?;
+    let request = Request::parse(request)?;
+    let authority = match &request.authority {
+        Some(wanted) => named(authorities, wanted).ok_or(Refusal::UnknownAuthority)?,
+        None => issuer_of(store, authorities, &admission)?,
+    };
+    let site = admission.site;
+    let public_key = request.public_key()?;
     let key = sha256(public_key.der_bytes());
-    let newest = store.certificate_for(&site, &key)?;
-    let newest = newest.ok_or(Refusal::Malformed(
-        "the key is not the one of the certificate",
-    ))?;
-    if newest.not_after + RENEWAL_INTERVAL > now + SITE_LIFETIME {
+    if store.certificate_for(&site, &key)?.is_none() {
+        let what = "the key is not the one of the certificate";
+        return Err(Refusal::Malformed(what));
+    }
+    let newest = store.certificate_of(&site, &key, &authority.digest())?;
+    let is_fresh = |it: &CertificateRecord| it.not_after + RENEWAL_INTERVAL > now + SITE_LIFETIME;
+    if let Some(newest) = newest.filter(is_fresh) {
         return Ok(Certified {
             site,
             chain: authority.chain(newest.der.into()),
@@ -245,11 +259,35 @@ pub fn renew(
     })
 }
 
+fn named<'a>(authorities: &'a [Authority], fingerprint: &str) -> Option<&'a Authority> {
+    let mut authorities = authorities.iter();
+    authorities.find(|it| it.fingerprint().to_string() == fingerprint)
+}
+
+/// The authority of the certificate that was shown. One that the store does not name is of the
+/// oldest.
+fn issuer_of<'a>(
+    store: &Store,
+    authorities: &'a [Authority],
+    admission: &Admission,
+) -> Result<&'a Authority, Refusal> {
+    let shown = store.certificate(admission.proof.digest())?;
+    let digest = shown.and_then(|shown| shown.authority);
+    let known = |it: &&Authority| Some(it.digest()) == digest;
+    let found = authorities.iter().find(known).or(authorities.last());
+    found.ok_or(Refusal::UnknownAuthority)
+}
+
 fn cannot_certify(error: IdentityError) -> Refusal {
     Refusal::CannotCertify(Box::new(error))
 }
 
 impl Authority {
+    /// As the store knows it.
+    fn digest(&self) -> Digest {
+        *self.fingerprint().as_bytes()
+    }
+
     fn chain(&self, leaf: CertificateDer<'static>) -> Vec<CertificateDer<'static>> {
         vec![leaf, self.certificate().clone()]
     }
@@ -260,6 +298,7 @@ impl Issued {
         NewCertificate {
             site,
             fingerprint: self.fingerprint.as_bytes(),
+            authority: self.authority.as_bytes(),
             der: &self.certificate,
             key: &self.key,
             not_after: self.not_after,

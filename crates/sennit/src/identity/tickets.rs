@@ -82,6 +82,14 @@ impl Tickets {
         tickets
     }
 
+    /// Forgets all keys, which may have been stolen: edges shake hands in full once.
+    pub fn forget(&self, now: SystemTime) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.clear();
+        drop(keys);
+        self.rotate(now);
+    }
+
     /// Makes a new key if it is time, and forgets those that are too old. What cannot be written is
     /// used all the same, but not after a restart.
     pub fn rotate(&self, now: SystemTime) {
@@ -110,6 +118,11 @@ impl Tickets {
             tracing::warn!(%error, "tickets will be of no use after a restart");
         }
     }
+}
+
+/// Removes the keys from the disk.
+pub(super) fn forget(state: &Path) -> Result<(), IdentityError> {
+    files::remove_if_any(&state.join(FILE))
 }
 
 /// A line for each key: when it was made, and its secret.

@@ -3,7 +3,7 @@
 //! TLS 1.3 only, X25519MLKEM768 first; a second configuration of a client leaves it out, for
 //! networks that drop large ClientHellos. Nothing here turns verification off: a hub is known by
 //! the pin of its authority, a foreign proxy by its CA, a site by a certificate of the hub's
-//! authority.
+//! authority ([`Trust`]).
 //!
 //! A session may be resumed by a ticket of the hub's ([`Tickets`]). In it is the certificate that
 //! the site showed, which is looked up at each request like one that was shown. A fresh certificate
@@ -23,7 +23,7 @@ use rustls::crypto::{
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::server::ServerSessionMemoryCache;
 use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, OtherError,
     RootCertStore, ServerConfig, SignatureScheme, SupportedCipherSuite, WantsVerifier,
@@ -32,6 +32,7 @@ use rustls::{
 use super::files;
 use super::kept::Kept;
 use super::tickets::Tickets;
+use super::trust::Trust;
 use super::{Credential, EdgeIdentity, Fingerprint, HubIdentity, IdentityError};
 use crate::config::Proxy;
 
@@ -112,30 +113,25 @@ pub fn proxy_config(proxy: &Proxy, host: &str) -> Result<ClientTls, IdentityErro
     })
 }
 
-/// TLS of a hub. A client may show a certificate of the hub's authority, or none: whether it is let
-/// in is for [`super::authorize`] to say, so that a refusal can carry its reason. With `require_pq`
-/// a handshake without post-quantum key exchange fails.
-pub fn server_config(
-    identity: &HubIdentity,
-    tickets: Arc<Tickets>,
-    require_pq: bool,
-) -> Result<ServerConfig, IdentityError> {
+/// What a hub shows and believes. With `require_pq` a handshake without post-quantum key exchange
+/// fails.
+pub fn trust(identity: &HubIdentity, require_pq: bool) -> Result<Trust, IdentityError> {
     let groups: &[_] = if require_pq { &POST_QUANTUM } else { &USUAL };
-    let provider = Arc::new(provider(groups));
-    let mut roots = RootCertStore::empty();
-    roots
-        .add(identity.authority.certificate().clone())
-        .map_err(failed)?;
-    let sites = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .allow_unauthenticated()
-        .build()
-        .map_err(failed)?;
-    let mut config = ServerConfig::builder_with_provider(provider)
+    Trust::new(identity, Arc::new(provider(groups)))
+}
+
+/// TLS of a hub. A client may show a certificate of the hub's authority, or none: whether it is let
+/// in is for [`super::authorize`] to say, so that a refusal can carry its reason.
+pub fn server_config(
+    trust: &Arc<Trust>,
+    tickets: Arc<Tickets>,
+) -> Result<ServerConfig, IdentityError> {
+    let (verifier, resolver) = (Arc::clone(trust), Arc::clone(trust));
+    let mut config = ServerConfig::builder_with_provider(trust.provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(failed)?
-        .with_client_cert_verifier(sites)
-        .with_single_cert(identity.chain.clone(), identity.key.clone_key())
-        .map_err(failed)?;
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(resolver);
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.ticketer = tickets;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
@@ -262,7 +258,9 @@ struct PinnedAuthority {
 /// Tells the operator of an edge what a bare `UnknownIssuer` would not.
 #[derive(thiserror::Error)]
 #[error(
-    "the hub's key is not the one that the invitation names: this is another hub, or somebody in between"
+    "the hub's key is not the one that the invitation names: this is another hub, somebody in \
+     between, or a hub whose authority was rotated while this edge was away: then it needs a new \
+     invitation"
 )]
 struct WrongHub;
 

@@ -1,9 +1,10 @@
 //! What a test found as a page with plots.
 
-use sennit_load::{Bins, TimeFigures};
+use sennit_load::{Bins, Machine, TimeFigures};
 use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Section, Table};
 
 use super::compare::{Comparison, Line, TOLD};
+use super::emulation::Emulated;
 use super::metric::{Metric, Unit};
 use super::report::{Report, Way};
 
@@ -14,9 +15,8 @@ impl Report {
         let goodput = self.goodput_bits_per_second / 1e6;
         let mut page = sennit_report::Report::new(format!("Test of {}", self.server))
             .lede(format!("{goodput:.2} Mbit/s of payload arrived."))
-            .fact("asked", self.asked())
-            .fact("command", sennit_report::shell_command(std::env::args()))
-            .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")));
+            .fact("asked", self.asked());
+        page = made(page);
         if let Some(emulated) = &self.emulated {
             page = page.fact("emulated", emulated.profile.clone());
         }
@@ -24,6 +24,9 @@ impl Report {
             page = page.fact("note", note);
         }
         page = page.with(self.throughput()).with(self.latency());
+        if let Some(emulated) = &self.emulated {
+            page = page.with(emulated.section());
+        }
         if self.gates.is_empty() {
             return page;
         }
@@ -41,8 +44,18 @@ impl Report {
             Some(bytes) => format!("messages of {bytes} bytes"),
             None => format!("{} streams each", plan.streams),
         };
-        let seconds = plan.seconds;
-        format!("{connections} connections, {load}, congestion {congestion}, {seconds} s")
+        let (seconds, warm_up) = (plan.seconds, plan.warmup_seconds);
+        let ways = [(plan.up, "up"), (plan.down, "down")];
+        let ways = ways.iter().filter(|(asked, _)| *asked).map(|(_, way)| *way);
+        let ways = ways.collect::<Vec<_>>().join(" and ");
+        let rate = plan.rate_bits_per_second.map_or_else(
+            || "as much as there is room for".into(),
+            |rate| format!("{:.3} Mbit/s", rate / 1e6),
+        );
+        format!(
+            "{connections} connections, {load}, {ways}, {rate}, congestion {congestion}, \
+             {seconds} s after {warm_up} s"
+        )
     }
 
     fn ways(&self) -> impl Iterator<Item = (&'static str, &Way)> {
@@ -157,9 +170,8 @@ impl Comparison {
                 "Medians of {rounds} rounds, in each of which every configuration ran once, in random order. \
                  Differences are taken within a round. In brackets: the interval of 95 %."
             ))
-            .fact("command", sennit_report::shell_command(std::env::args()))
-            .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")))
             .fact("seed", self.seed.to_string());
+        page = made(page);
         for note in &self.notes {
             page = page.fact("note", note);
         }
@@ -184,6 +196,10 @@ impl Comparison {
         page = page
             .with(section)
             .with(Section::new("All figures").with(Block::Table(table)));
+        let mut emulated = self.reports.iter().flatten();
+        if let Some(emulated) = emulated.find_map(|report| report.emulated.as_ref()) {
+            page = page.with(emulated.section());
+        }
         let gates = self.gates();
         if gates.is_empty() {
             return page;
@@ -222,6 +238,57 @@ impl Comparison {
             series: vec![name.to_owned()],
             groups,
         })
+    }
+}
+
+/// A page that says by what program and on which machine it was made, and how to make it again.
+fn made(page: sennit_report::Report) -> sennit_report::Report {
+    let page = page
+        .fact("command", sennit_report::shell_command(std::env::args()))
+        .fact("program", concat!("sennit ", env!("CARGO_PKG_VERSION")))
+        .fact("machine", Machine::here().to_string());
+    // Of a build by `make`.
+    match option_env!("SENNIT_COMMIT") {
+        Some(commit) if !commit.is_empty() => page.fact("commit", commit),
+        Some(_) | None => page,
+    }
+}
+
+impl Emulated {
+    /// What the link was asked to be, what probes found before the test, and what became of it.
+    fn section(&self) -> Section {
+        let head = ["direction", "property", "asked", "measured", "within"];
+        let mut checks = Table::new("By probes, before the test", head);
+        for check in &self.checks {
+            let [asked, measured, tolerance] = check.words();
+            checks.row([
+                Cell::from(check.direction.name()),
+                format!("{:?}", check.property).to_lowercase().into(),
+                asked.into(),
+                Cell::judged(measured, check.passes()),
+                tolerance.into(),
+            ]);
+        }
+        let head = ["direction", "entered", "came out", "lost", "found no room"];
+        let mut packets = Table::new("Packets during the test", head);
+        for (name, way) in [("up", &self.up), ("down", &self.down)] {
+            let counts = [way.entered, way.left, way.lost, way.overflowed];
+            let counts = counts.map(|count| count.to_string());
+            packets.row([name.to_owned()].into_iter().chain(counts));
+        }
+        let ms = |late: Option<f64>| late.map_or("-".into(), |it| format!("{:.2} ms", it * 1e3));
+        let (late, latest) = (ms(self.late_p99_seconds), ms(self.late_max_seconds));
+        let exact = match self.exact {
+            true => "The link was as asked.",
+            false => "NOT EXACT: the link was not as asked.",
+        };
+        Section::new("The link, as asked and as measured")
+            .with(Block::Text(format!(
+                "{exact} One packet in a hundred was handed on {late} late or more, and none more \
+                 than {latest}."
+            )))
+            .with(Block::Table(checks))
+            .with(Block::Table(packets))
     }
 }
 

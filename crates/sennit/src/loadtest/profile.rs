@@ -1,7 +1,7 @@
 //! Networks by name.
 //!
-//! Delays are one way, in each direction. The first four are those that load testers of QUIC have
-//! used, without a rate; the others are the usual shape of such a network, not one that somebody
+//! Delays are one way, in each direction. The first four are those of [`sennit_netem::NETWORKS`],
+//! without a rate; the others are the usual shape of such a network, not one that somebody
 //! measured.
 
 use std::{fs, path::Path, str::FromStr, sync::Arc, time::Duration};
@@ -10,10 +10,10 @@ use sennit_netem::{Config, LinkSpec, Queue, Trace};
 
 /// The networks with a name: what they are, and what that is as a link. One without a rate has `-`.
 pub const NAMED: [(&str, &str); 10] = [
-    ("production", "-/20/0.1%"),
-    ("mobile", "-/50/5%"),
-    ("satellite", "-/250/1%"),
-    ("high-loss", "-/100/10%"),
+    ("production", "-/production"),
+    ("mobile", "-/mobile"),
+    ("satellite", "-/satellite"),
+    ("high-loss", "-/high-loss"),
     ("LEO", "starlink*0.15:starlink/20/0.1%"),
     ("GEO", "3:20/280/0.1%"),
     ("LTE", "lte*0.4:lte/25"),
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(loose.name, "high-loss");
         assert_eq!(loose.spec.up.rate, None);
         assert_eq!(loose.spec.down.loss, Loss::Random(0.1));
-        assert_eq!(loose.spec.down.delay, Duration::from_millis(100));
+        assert_eq!(loose.spec.down.delay, Duration::from_millis(50));
         assert_eq!(
             "wifi".parse::<Profile>().map(|p| p.name),
             Ok("Wi-Fi".into())

@@ -30,7 +30,19 @@ pub struct PacketReason {
     /// The rule by which it goes there, as the config could have it; absent if no rule matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// Where it would go instead, if what the description leaves open is so; the first counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unless: Vec<PacketException>,
     pub why: String,
+}
+
+/// A class that a packet would take before the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketException {
+    pub class: String,
+    pub rule: String,
+    /// What must be so, like `it came in by eth1.20`.
+    pub condition: String,
 }
 
 /// One flow of one tunnel.
@@ -84,8 +96,17 @@ fn absent<'a>(status: &'a Status, tunnel: &'a TunnelStatus) -> impl Iterator<Ite
         !paths.any(|path| path.link.as_ref() == Some(&link.name))
     });
     links.map(|link| {
+        let may_use = tunnel.links.as_ref();
+        let is_left = may_use.is_some_and(|links| !links.contains(&link.name));
+        let is_asked = tunnel.unanswered.iter().any(|it| it.link == link.name);
         let known = link.reason.as_ref().or(link.hub.as_ref());
-        let why = known.or(tunnel.reason.as_ref()).map_or("", String::as_str);
+        let known = known.or(tunnel.reason.as_ref()).map(String::as_str);
+        let why = match known {
+            _ if is_left => "the class keeps to other links",
+            Some(why) => why,
+            None if is_asked => "the hub was asked for one just now",
+            None => "none is tried at the moment",
+        };
         Reason {
             site: None,
             class: tunnel.class.clone(),

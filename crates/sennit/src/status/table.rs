@@ -1,16 +1,18 @@
 //! The status for people: 80 columns, numbers to the right, colour only where it is wanted.
 
+mod leak;
+mod links;
 mod shares;
 mod sites;
 
 use super::{
-    LinkState, LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
+    LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
     WorkerStatus,
 };
 use crate::policy::{Delivery, Policy};
 
-/// Half a terminal of 1985 and all of most windows since.
-pub(super) const WIDTH: usize = 80;
+/// Half a terminal of 1985 and all of most windows since; what is no terminal has as much.
+pub const WIDTH: usize = 80;
 const UNKNOWN: &str = "-";
 
 /// What a link carries at most, and who says so, if anybody does.
@@ -35,11 +37,12 @@ pub(crate) fn bounds(rates: [Option<f64>; 2]) -> Option<String> {
     (!words.is_empty()).then(|| format!("at most {}", words.join(" and ")))
 }
 
-/// The whole document as text.
-pub fn render(status: &Status, color: bool) -> String {
+/// The whole document as text, in lines of at most `width`, which is at least [`WIDTH`].
+pub fn render(status: &Status, color: bool, width: usize) -> String {
     let mut text = Text {
         lines: Vec::new(),
         color,
+        width: width.max(WIDTH),
     };
     text.heading(status);
     if !status.links.is_empty() {
@@ -62,6 +65,7 @@ pub(crate) fn columns<const N: usize>(
     let mut text = Text {
         lines: Vec::new(),
         color: false,
+        width: WIDTH,
     };
     let mut index = 0..N;
     let columns = titles.map(|title| match index.next() {
@@ -71,7 +75,7 @@ pub(crate) fn columns<const N: usize>(
     let cells = rows
         .iter()
         .map(|(cells, _)| (cells.clone().map(Cell::from), None));
-    text.table("", columns, cells.collect());
+    text.table("", &columns, cells.collect());
     for note in rows.iter().flat_map(|(_, notes)| notes) {
         text.note(note);
     }
@@ -101,6 +105,8 @@ impl Mood {
 struct Text {
     lines: Vec<String>,
     color: bool,
+    /// Of a line, in columns.
+    width: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -154,6 +160,9 @@ impl Text {
             self.lines
                 .push(format!("  inner addresses {}", addresses.join(", ")));
         }
+        if let Some(leak) = &status.leak {
+            self.leak(leak, status.state);
+        }
         for refused in &status.refused_lan {
             let RefusedPrefix { prefix, reason } = refused;
             self.note(&format!("the hub does not route {prefix}: {reason}"));
@@ -177,43 +186,6 @@ impl Text {
             tunnels.join(" "),
         );
         self.lines.push(shorten(&line, WIDTH));
-    }
-
-    fn links(&mut self, links: &[LinkStatus]) {
-        let columns = [
-            ("LINK", Side::Left),
-            ("INTERFACE", Side::Left),
-            ("ADDRESS", Side::Left),
-            ("TIER", Side::Right),
-            ("WEIGHT", Side::Right),
-            ("STATE", Side::Left),
-        ];
-        let rows = links.iter().map(|link| {
-            let (word, mood) = match link.state {
-                LinkState::Up => ("up", Mood::Good),
-                LinkState::Down => ("down", Mood::Bad),
-            };
-            let address = link
-                .address
-                .map_or(UNKNOWN.into(), |address| address.to_string());
-            let cells = [
-                link.name.as_str().into(),
-                link.interface.as_str().into(),
-                address.into(),
-                link.tier.to_string().into(),
-                link.weight.to_string().into(),
-                Cell {
-                    text: word.into(),
-                    mood,
-                },
-            ];
-            let note = trouble(&link.name, word, link.since_seconds, link.reason.as_ref());
-            let hub = || Some(format!("{}: {}", link.name, link.hub.as_ref()?));
-            let limit = || Some(format!("{}: {}", link.name, limits(link)?));
-            (cells, note.or_else(hub).or_else(limit))
-        });
-        self.lines.push(String::new());
-        self.table("", columns, rows.collect());
     }
 
     fn tunnel(&mut self, tunnel: &TunnelStatus, role: Role) {
@@ -307,43 +279,33 @@ impl Text {
             let note = trouble(&name, word, path.since_seconds, path.reason.as_ref());
             (cells, note)
         });
-        self.table("  ", columns, rows.collect());
+        self.table("  ", &columns, rows.collect());
     }
 
     /// A table, and below it the notes of its rows.
-    fn table<const N: usize>(
+    fn table<C: AsRef<[Cell]>>(
         &mut self,
         indent: &str,
-        columns: [(&str, Side); N],
-        rows: Vec<([Cell; N], Option<String>)>,
+        columns: &[(&str, Side)],
+        rows: Vec<(C, Option<String>)>,
     ) {
-        let mut widths = columns.map(|(title, _)| title.len());
-        for (cells, _) in &rows {
-            for (width, cell) in widths.iter_mut().zip(cells) {
-                *width = cell.text.chars().count().max(*width);
-            }
-        }
-        fit(
-            &mut widths,
-            WIDTH.saturating_sub(indent.len() + 2 * (N - 1)),
-        );
-        let titles = columns.map(|(title, _)| title.into());
-        self.row(indent, &titles, &widths, columns.map(|(_, side)| side));
-        for (cells, _) in &rows {
-            self.row(indent, cells, &widths, columns.map(|(_, side)| side));
+        let cells: Vec<&[Cell]> = rows.iter().map(|(cells, _)| cells.as_ref()).collect();
+        let mut widths = widths(columns, &cells);
+        let gaps = 2 * columns.len().saturating_sub(1);
+        fit(&mut widths, self.width.saturating_sub(indent.len() + gaps));
+        let (titles, sides): (Vec<Cell>, Vec<Side>) = columns
+            .iter()
+            .map(|&(title, side)| (title.into(), side))
+            .unzip();
+        for cells in std::iter::once(&*titles).chain(cells) {
+            self.row(indent, cells, &widths, &sides);
         }
         for note in rows.into_iter().filter_map(|(_, note)| note) {
             self.note(&note);
         }
     }
 
-    fn row<const N: usize>(
-        &mut self,
-        indent: &str,
-        cells: &[Cell; N],
-        widths: &[usize; N],
-        sides: [Side; N],
-    ) {
+    fn row(&mut self, indent: &str, cells: &[Cell], widths: &[usize], sides: &[Side]) {
         let mut line = indent.to_owned();
         for (n, cell) in cells.iter().enumerate() {
             let text = shorten(&cell.text, widths[n]);
@@ -376,6 +338,15 @@ impl Text {
 fn trouble(name: &str, state: &str, seconds: f64, reason: Option<&String>) -> Option<String> {
     let since = duration(seconds);
     reason.map(|reason| format!("{name} is {state} for {since}: {reason}"))
+}
+
+/// How wide each column has to be.
+fn widths(columns: &[(&str, Side)], rows: &[&[Cell]]) -> Vec<usize> {
+    let width = |(n, (title, _)): (usize, &(&str, Side))| {
+        let cells = rows.iter().map(|cells| cells[n].text.chars().count());
+        cells.max().unwrap_or(0).max(title.len())
+    };
+    columns.iter().enumerate().map(width).collect()
 }
 
 /// Takes from the widest column until all fit.

@@ -157,7 +157,7 @@ impl Store {
 }
 
 /// Writes only what is new, so that nobody else is told of nothing.
-fn put(tx: &Connection, key: &str, value: &str) -> Outcome<()> {
+pub(super) fn put(tx: &Connection, key: &str, value: &str) -> Outcome<()> {
     tx.execute(
         "INSERT INTO hub (key, value) VALUES (?1, ?2)
          ON CONFLICT (key) DO UPDATE SET value = ?2 WHERE value <> ?2",

@@ -17,7 +17,7 @@ struct Step {
     then: fn(&Connection) -> rusqlite::Result<()>,
 }
 
-const STEPS: [Step; 2] = [
+const STEPS: [Step; 3] = [
     Step {
         sql: FIRST,
         then: |_| Ok(()),
@@ -25,6 +25,10 @@ const STEPS: [Step; 2] = [
     Step {
         sql: GRANTS,
         then: grant_what_was_announced,
+    },
+    Step {
+        sql: AUTHORITIES,
+        then: |_| Ok(()),
     },
 ];
 
@@ -75,6 +79,14 @@ const GRANTS: &str = "
         WHERE newest.site = certificates.site AND NOT newest.revoked
         ORDER BY newest.rowid DESC LIMIT 1
     );
+";
+
+/// An authority can be rotated. Of those who were here before it is not known whether they move.
+const AUTHORITIES: &str = "
+    ALTER TABLE certificates ADD COLUMN authority BLOB;
+    ALTER TABLE certificates ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE certificates ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sites ADD COLUMN moves INTEGER NOT NULL DEFAULT 1;
 ";
 
 /// Sites could announce what they liked. Those LANs that are private space stay theirs; anything

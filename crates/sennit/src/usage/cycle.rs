@@ -22,32 +22,23 @@ pub struct Forecast {
 }
 
 impl Cycle {
-    /// The cycle of a day; every month has the days 1 to 28.
+    /// The cycle of a day. In a month without the reset day, its last day is that.
     pub fn around(day: Day, reset_day: u8) -> Self {
         let date = date(day);
-        let reset = reset_day.clamp(1, 28);
-        let this = |year, month| {
-            let date = Date::from_calendar_date(year, month, reset);
+        let reset = |(year, month): (i32, Month)| {
+            let reset_day = reset_day.clamp(1, month.length(year));
+            let date = Date::from_calendar_date(year, month, reset_day);
             date.map_or(day, |date| i64::from(date.to_julian_day() - EPOCH))
         };
-        let (year, month) = (date.year(), date.month());
-        let after = |year: i32, month: Month| match month {
-            Month::December => (year + 1, month.next()),
-            _ => (year, month.next()),
-        };
-        let before = |year: i32, month: Month| match month {
-            Month::January => (year - 1, month.previous()),
-            _ => (year, month.previous()),
-        };
-        let start = if date.day() >= reset {
-            (year, month)
+        let this = (date.year(), date.month());
+        let [start, end] = if day >= reset(this) {
+            [this, after(this)]
         } else {
-            before(year, month)
+            [before(this), this]
         };
-        let end = after(start.0, start.1);
         Self {
-            first: this(start.0, start.1),
-            end: this(end.0, end.1),
+            first: reset(start),
+            end: reset(end),
         }
     }
 
@@ -59,6 +50,20 @@ impl Cycle {
         (gone >= 1.0).then(|| Forecast {
             bytes: (used as f64 * (all / gone).max(1.0)) as u64,
         })
+    }
+}
+
+fn after((year, month): (i32, Month)) -> (i32, Month) {
+    match month {
+        Month::December => (year + 1, month.next()),
+        _ => (year, month.next()),
+    }
+}
+
+fn before((year, month): (i32, Month)) -> (i32, Month) {
+    match month {
+        Month::January => (year - 1, month.previous()),
+        _ => (year, month.previous()),
     }
 }
 
@@ -108,6 +113,45 @@ mod tests {
             cycle(day(2028, 2, 29), 28),
             (day(2028, 2, 28), day(2028, 3, 28))
         );
+    }
+
+    #[test]
+    fn a_reset_day_that_a_month_has_not_is_its_last_day() {
+        let cycle = |today, reset| {
+            let cycle = Cycle::around(today, reset);
+            (cycle.first, cycle.end)
+        };
+        let february = (day(2027, 1, 31), day(2027, 2, 28));
+        assert_eq!(cycle(day(2027, 1, 31), 31), february);
+        assert_eq!(cycle(day(2027, 2, 27), 31), february);
+        let march = (day(2027, 2, 28), day(2027, 3, 31));
+        assert_eq!(cycle(day(2027, 2, 28), 31), march);
+        assert_eq!(cycle(day(2027, 3, 30), 31), march);
+        let april = (day(2027, 3, 31), day(2027, 4, 30));
+        assert_eq!(cycle(day(2027, 4, 29), 31), april);
+        let leap = (day(2028, 2, 29), day(2028, 3, 29));
+        assert_eq!(cycle(day(2028, 2, 29), 29), leap);
+        let after_short = (day(2027, 2, 28), day(2027, 3, 29));
+        assert_eq!(cycle(day(2027, 3, 28), 29), after_short);
+        let over_the_year = (day(2026, 12, 31), day(2027, 1, 31));
+        assert_eq!(cycle(day(2026, 12, 31), 31), over_the_year);
+        assert_eq!(cycle(day(2027, 1, 1), 31), over_the_year);
+    }
+
+    #[test]
+    fn cycles_follow_each_other_without_a_gap() {
+        for reset_day in 1..=31 {
+            for today in day(2026, 11, 1)..day(2028, 4, 1) {
+                let (now, next) = (
+                    Cycle::around(today, reset_day),
+                    Cycle::around(today + 1, reset_day),
+                );
+                assert!((now.first..now.end).contains(&today), "{reset_day} {today}");
+                let goes_on = next == now;
+                let begins = next.first == now.end && now.end == today + 1;
+                assert!(goes_on || begins, "{reset_day} {today}");
+            }
+        }
     }
 
     #[test]

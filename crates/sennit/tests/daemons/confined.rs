@@ -1,12 +1,15 @@
 //! What a daemon has given up, as the kernel tells it of each thread.
 
-use std::fs;
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
+use sennit_lab::Role;
 
 use crate::traffic::ping;
-use crate::world::{Daemon, Edge, HUB_INNER, World, wait_for};
+use crate::world::{Daemon, Edge, HUB_INNER, SENNIT, World, wait_for};
 
 /// `CAP_NET_ADMIN` and `CAP_NET_RAW` of linux/capability.h.
 const NETWORK: u64 = 1 << 12 | 1 << 13;
@@ -170,4 +173,38 @@ fn a_daemon_ends_with_its_helper_and_a_helper_with_its_daemon() {
     edge.start_again();
     edge.wait_until_up();
     ping(edge.host, HUB_INNER[0]);
+}
+
+#[test]
+fn a_daemon_ends_and_its_routes_go_although_a_command_of_its_helper_hangs() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (tools, hangs) = (world.path("tools"), world.path("hangs"));
+    fs::create_dir(&tools).unwrap();
+    let nft = tools.join("nft");
+    let script = format!(
+        "#!/bin/sh\n[ -e {} ] && exec sleep 1000\nPATH=${{PATH#*:}}\nexec nft \"$@\"\n",
+        hangs.display()
+    );
+    fs::write(&nft, script).unwrap();
+    fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+    let host = world.host(Role::Hub);
+    let rules = || host.exec(&["ip", "rule"]).unwrap();
+    let before = rules();
+    world.sennit("hub", &["hub", "init"]);
+    let config = world.write("hub.toml", &world.hub_config(""));
+    let mut command = host.command(SENNIT);
+    command.args(["hub", "--config"]).arg(config);
+    let path = format!("{}:{}", tools.display(), env::var("PATH").unwrap());
+    command.env("PATH", path);
+    let mut hub = world.spawn("hub", Role::Hub, command);
+    hub.wait_until_up();
+    assert_ne!(rules(), before, "there is something to take away");
+
+    fs::write(&hangs, "").unwrap();
+
+    assert_eq!(hub.stop().code(), Some(1));
+    hub.wait_for_log(&["nft", "it does not end"]);
+    assert_eq!(rules(), before);
 }

@@ -2,22 +2,40 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::thread;
+use std::path::Path;
+use std::{env, fs, thread};
 
 use sennit_lab::report::{Figure, note};
 use sennit_lab::{Host, LabLink, Role};
 use sennit_netem::NatConfig;
 use serde_json::Value;
 
-use crate::world::{Edge, SENNIT, World, link, run, traces};
+use crate::world::{Edge, Ended, SENNIT, World, link, run, traces};
+
+/// How the chapter begins which shows the sessions.
+const HEAD: &str = "\
+# What the doctor says
+
+<!-- Made by a test: SENNIT_BLESS=1 cargo test --workspace --test daemons -- each_broken_setup -->
+
+`sennit doctor` on hosts that are broken in one way each, word for word. A test breaks them one after the
+other, and fails where this chapter has other words. The edge has two links, `a` on `wan-a` and `b` on
+`wan-b`; its hub is 198.19.0.1, port 443. What the codes mean is in
+[Troubleshooting](troubleshooting.md#ask-the-doctor-first).
+";
+
+/// What the doctor says of a config.
+fn doctor(world: &World, config: &str, more: &[&str]) -> Ended {
+    let file = world.write("sick.toml", config);
+    let mut command = world.host(Role::Edge).command(SENNIT);
+    command.args(["doctor", "--config"]).arg(file).args(more);
+    run(&mut command)
+}
 
 /// What it has found: codes with the link that they are about.
 #[track_caller]
 fn examine(world: &World, config: &str) -> Vec<(String, Option<String>)> {
-    let file = world.write("sick.toml", config);
-    let mut command = world.host(Role::Edge).command(SENNIT);
-    command.args(["doctor", "--json", "--config"]).arg(file);
-    let ended = run(&mut command);
+    let ended = doctor(world, config, &["--json"]);
     let document: Value = serde_json::from_str(&ended.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr));
     let findings = document["findings"].as_array().unwrap();
@@ -30,18 +48,67 @@ fn examine(world: &World, config: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
+/// What the doctor says of one broken setup after the other.
+struct Session<'w> {
+    world: &'w World,
+    chapter: String,
+    named: u32,
+    misnamed: Vec<String>,
+}
+
+impl<'w> Session<'w> {
+    fn new(world: &'w World) -> Self {
+        Self {
+            world,
+            chapter: HEAD.to_owned(),
+            named: 0,
+            misnamed: Vec::new(),
+        }
+    }
+
+    /// The doctor looks at a setup in which this is wrong alone: codes with their links.
+    fn look(&mut self, setup: &str, wrong: &[(&str, &str)], config: &str) {
+        let ended = doctor(self.world, config, &[]);
+        let state = self.world.path("van").display().to_string();
+        let said = ended.stdout.replace(&state, "/var/lib/sennit");
+        let is_finding = |line: &&str| line.starts_with("error[") || line.starts_with("warning[");
+        let found: Vec<&str> = said.lines().filter(is_finding).collect();
+        let names = |(line, (code, link)): (&&str, &(&str, &str))| {
+            line.contains(&format!("[{code}]: {link}"))
+        };
+        let all = found.len() == wrong.len() && found.iter().zip(wrong).all(names);
+        if all && ended.code == Some(6) {
+            self.named += 1;
+        } else {
+            let (code, talk) = (ended.code, &ended.stderr);
+            self.misnamed
+                .push(format!("{setup}: {wrong:?}, code {code:?}:\n{said}{talk}"));
+        }
+        self.chapter += &format!("\n## {setup}\n\n```console\nedge# sennit doctor\n{said}```\n");
+    }
+
+    /// Every setup was named rightly, and the book has these words.
+    fn end(self) {
+        let named = f64::from(self.named);
+        note("doctor", "broken setups", &[(Figure::Named, named)]).unwrap();
+        assert!(self.misnamed.is_empty(), "{}", self.misnamed.join("\n"));
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/doctor.md");
+        if env::var_os("SENNIT_BLESS").is_some() {
+            fs::write(&file, &self.chapter).unwrap();
+        }
+        let book = fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(
+            book, self.chapter,
+            "the book differs: SENNIT_BLESS=1 cargo test --workspace --test daemons -- each_broken_setup"
+        );
+    }
+}
+
 /// Nothing is wrong.
 #[track_caller]
 fn assert_well(world: &World, what: &str, config: &str) {
     let found = examine(world, config);
     assert!(found.is_empty(), "{what}: {found:?}");
-}
-
-/// The hub runs, the edge has joined, and this is wrong with link `a`.
-#[track_caller]
-fn assert_found(world: &World, what: &str, code: &str, link: Option<&str>, config: &str) {
-    let expected = vec![(code.to_owned(), link.map(str::to_owned))];
-    assert_eq!(examine(world, config), expected, "{what}");
 }
 
 /// A firewall with one rule, until [`well`].
@@ -63,110 +130,125 @@ fn each_broken_setup_is_named_rightly() {
     let plain = Edge::default();
     let config = world.edge_config(&plain);
     let _hub = world.start_hub();
-    let edge = world.host(Role::Edge);
+    let mut session = Session::new(&world);
 
-    assert_found(&world, "nobody has joined", "not-joined", None, &config);
+    session.look("The edge has not joined", &[("not-joined", "")], &config);
     world.join("van");
+    broken_configs(&mut session);
+    broken_links(&mut session, &config);
+    firewalls(&mut session, &config);
+    other_vpns(&mut session, &config);
+    let edge = world.host(Role::Edge);
+    edge.ip(
+        "link add side0 type veth peer name side1\nlink set side0 up\nlink set side1 up\n\
+         route add default dev side0 table 100\nrule add table 100 priority 5001",
+    )
+    .unwrap();
+    let setup = "A routing rule leads past the tunnel";
+    session.look(setup, &[("other-rule", "")], &config);
+    edge.ip("rule del priority 5001\nlink del side0").unwrap();
 
-    let secret = world.edge_config(&Edge {
-        more: "[api]\nread_token = \"file:/nonexistent\"\n",
-        ..plain
-    });
-    assert_found(&world, "no secret", "secret-file", None, &secret);
+    assert_well(&world, "and now it is well", &config);
+    session.end();
+}
 
-    let missing = world.edge_config(&Edge {
-        links: &[("a", "wan-z", ""), ("b", "wan-b", "")],
-        ..plain
-    });
-    assert_found(&world, "no interface", "no-interface", Some("a"), &missing);
+fn broken_configs(session: &mut Session<'_>) {
+    let plain = Edge::default();
+    for (setup, code, edge) in [
+        (
+            "A file with a token is missing",
+            ("secret-file", ""),
+            Edge {
+                more: "[api]\nread_token = \"file:/etc/sennit/page-token\"\n",
+                ..plain
+            },
+        ),
+        (
+            "An interface is not there",
+            ("no-interface", "a: "),
+            Edge {
+                links: &[("a", "wan-z", ""), ("b", "wan-b", "")],
+                ..plain
+            },
+        ),
+        (
+            "The hub listens at another port",
+            ("hub-refused", "a: "),
+            Edge {
+                hub: "198.19.0.1:444",
+                links: &[("a", "wan-a", "")],
+                ..plain
+            },
+        ),
+        (
+            "Nobody knows the hub's name",
+            ("no-name", "a: "),
+            Edge {
+                hub: "hub.invalid:443",
+                links: &[("a", "wan-a", "")],
+                ..plain
+            },
+        ),
+    ] {
+        let config = session.world.edge_config(&edge);
+        session.look(setup, &[code], &config);
+    }
+}
 
-    world.link("a").set_carrier(false).unwrap();
-    assert_found(&world, "no carrier", "no-carrier", Some("a"), &config);
-    world.link("a").set_carrier(true).unwrap();
+fn broken_links(session: &mut Session<'_>, config: &str) {
+    let link = session.world.link("a");
+    link.set_carrier(false).unwrap();
+    session.look("The cable is out", &[("no-carrier", "a: ")], config);
+    link.set_carrier(true).unwrap();
 
-    world.link("a").set_address(None).unwrap();
-    assert_found(&world, "no address", "no-address", Some("a"), &config);
-    world.link("a").set_address(Some(2)).unwrap();
-
-    world.link("a").set_outage(true).unwrap();
-    assert_found(&world, "a dead link", "no-answer", Some("a"), &config);
-    world.link("a").set_outage(false).unwrap();
-
-    let port = world.edge_config(&Edge {
-        hub: "198.19.0.1:444",
-        links: &[("a", "wan-a", "")],
-        ..plain
-    });
-    assert_found(&world, "a wrong port", "hub-refused", Some("a"), &port);
-
-    let name = world.edge_config(&Edge {
-        hub: "hub.invalid:443",
-        links: &[("a", "wan-a", "")],
-        ..plain
-    });
-    assert_found(&world, "an unknown name", "no-name", Some("a"), &name);
-
-    sicken(edge, "output", "oifname wan-a udp dport 443 drop");
-    assert_found(
-        &world,
-        "a firewall here",
-        "firewall-here",
-        Some("a"),
-        &config,
+    link.set_address(None).unwrap();
+    session.look(
+        "The network gave no address",
+        &[("no-address", "a: ")],
+        config,
     );
+    link.set_address(Some(2)).unwrap();
+
+    link.set_outage(true).unwrap();
+    session.look("Nothing passes on a link", &[("no-answer", "a: ")], config);
+    link.set_outage(false).unwrap();
+}
+
+fn firewalls(session: &mut Session<'_>, config: &str) {
+    let edge = session.world.host(Role::Edge);
+    sicken(edge, "output", "oifname wan-a udp dport 443 drop");
+    let setup = "A firewall of this host forbids it";
+    session.look(setup, &[("firewall-here", "a: ")], config);
     well(edge);
 
-    let hub = world.host(Role::Hub);
+    let hub = session.world.host(Role::Hub);
     sicken(hub, "input", "udp dport 443 drop");
-    let both = examine(&world, &config);
-    assert!(
-        both.iter().all(|(code, _)| code == "udp-blocked"),
-        "{both:?}"
-    );
-    assert_eq!(both.len(), 2, "UDP is blocked at the hub");
+    let wrong = [("udp-blocked", "a: "), ("udp-blocked", "b: ")];
+    session.look("A firewall at the hub drops UDP", &wrong, config);
     well(hub);
+}
 
+fn other_vpns(session: &mut Session<'_>, config: &str) {
+    let (world, wrong) = (session.world, [("other-vpn", "")]);
+    let edge = world.host(Role::Edge);
     edge.ip(
         "tuntap add dev othervpn mode tun\nlink set othervpn up\nroute add 0.0.0.0/1 dev othervpn",
     )
     .unwrap();
-    assert_found(&world, "another VPN", "other-vpn", None, &config);
+    session.look("Another VPN takes half of all addresses", &wrong, config);
     edge.ip("link del othervpn").unwrap();
 
     edge.ip("tuntap add dev othervpn mode tun\nlink set othervpn up\n\
          route add default dev othervpn table 100\n\
          rule add not fwmark 0x1 table 100 priority 5000")
         .unwrap();
-    assert_found(
-        &world,
-        "all but its own packets",
-        "other-vpn",
-        None,
-        &config,
-    );
+    session.look("Another VPN takes all but its own packets", &wrong, config);
     edge.ip("rule del priority 5000\nrule add fwmark 0x1 table 100 priority 5000")
         .unwrap();
-    assert_well(&world, "what somebody marks goes elsewhere", &config);
+    assert_well(world, "what somebody marks goes elsewhere", config);
     edge.ip("rule add table 100 priority 32000").unwrap();
-    assert_well(&world, "ours comes first", &config);
-    edge.ip(
-        "link del othervpn\nlink add side0 type veth peer name side1\nlink set side0 up\n\
-         link set side1 up\nroute add default dev side0 table 100\n\
-         rule add table 100 priority 5001",
-    )
-    .unwrap();
-    assert_found(
-        &world,
-        "a rule past the tunnel",
-        "other-rule",
-        None,
-        &config,
-    );
-    edge.ip("rule del priority 5001\nlink del side0").unwrap();
-
-    assert_well(&world, "and now it is well", &config);
-    // Each of them: a wrong answer fails the test before this.
-    note("doctor", "broken setups", &[(Figure::Named, 10.0)]).unwrap();
+    assert_well(world, "ours comes first", config);
+    edge.ip("link del othervpn").unwrap();
 }
 
 #[test]
@@ -244,35 +326,47 @@ fn good_setups_cause_no_alarm() {
     let config = world.edge_config(&plain);
     let _hub = world.start_hub();
     world.join("van");
-    assert_well(&world, "behind a NAT, before the edge runs", &config);
+    let mut alarms = Vec::new();
+    let mut look = |what: &str, config: &str| {
+        let found = examine(&world, config).into_iter();
+        alarms.extend(found.map(|it| format!("{what}: {it:?}")));
+    };
+    look("behind a NAT, before the edge runs", &config);
 
     let one = world.edge_config(&Edge {
         links: &[("b", "wan-b", "")],
         ..plain
     });
-    assert_well(&world, "one link", &one);
+    look("one link", &one);
 
     let six = world.edge_config(&Edge {
         hub: "[fd19::1]:443",
         links: &[("b", "wan-b", "")],
         ..plain
     });
-    assert_well(&world, "by IPv6", &six);
+    look("by IPv6", &six);
 
     let edge = world.start_edge(&plain);
     edge.wait_until_up();
-    assert_well(&world, "while the edge runs", &config);
+    look("while the edge runs", &config);
 
     let host = world.host(Role::Edge);
     host.ip("tuntap add dev othervpn mode tun\nlink set othervpn up\nroute add 10.77.0.0/16 dev othervpn")
         .unwrap();
-    assert_well(&world, "beside a VPN that minds its business", &config);
+    look("beside a VPN that minds its business", &config);
 
     let split = world.edge_config(&Edge {
         routes: &["10.9.0.0/16"],
         ..plain
     });
     host.ip("route add 0.0.0.0/1 dev othervpn").unwrap();
-    assert_well(&world, "beside a VPN that has the rest", &split);
-    note("doctor-good", "good setups", &[(Figure::FalseAlarms, 0.0)]).unwrap();
+    look("beside a VPN that has the rest", &split);
+    let count = alarms.len() as f64;
+    note(
+        "doctor-good",
+        "good setups",
+        &[(Figure::FalseAlarms, count)],
+    )
+    .unwrap();
+    assert!(alarms.is_empty(), "{alarms:?}");
 }

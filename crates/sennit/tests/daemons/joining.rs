@@ -1,6 +1,7 @@
 //! Who is let in, and what the others are told.
 
 use std::fs;
+use std::slice;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -31,7 +32,7 @@ pub(crate) fn enrol_at(world: &World, site: &str, now: SystemTime) {
     let mut store = Store::open(&world.path("hub")).unwrap();
     let request = edge.enrollment_request().unwrap();
     let authority = hub.authority.with_least_clock(now);
-    let exchange = identity::exchange(&mut store, &authority, &[], &request, now);
+    let exchange = identity::exchange(&mut store, slice::from_ref(&authority), &[], &request, now);
     edge.accept(&exchange.body).unwrap();
 }
 

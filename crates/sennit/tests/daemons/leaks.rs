@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::process::Signal;
+use sennit::config::Leak;
 use sennit_lab::{Host, Role, plan};
 
 use crate::traffic::ping;
@@ -52,6 +53,12 @@ fn answer_in_lan(world: &World, to: &str) -> String {
 fn cleanup(edge: &Daemon<'_>, more: &[&str]) -> Ended {
     let mut command = edge.host.command(SENNIT);
     run(command.args(["cleanup", "--device", "van"]).args(more))
+}
+
+/// What a status says of leaks: the policy, and whether it is in force, and was before the start.
+fn leak(edge: &Daemon<'_>) -> (Leak, Option<bool>, bool) {
+    let leak = edge.status().leak.expect("it has routes");
+    (leak.policy, leak.in_force, leak.held_before_start)
 }
 
 /// A world whose hub does not run, and a site that has joined.
@@ -102,6 +109,7 @@ fn a_guard_leaves_no_gap_between_the_boot_and_the_edge() {
 
     let mut edge = start(&world, "");
     assert!(!is_open(host));
+    assert_eq!(leak(&edge), (Leak::Block, Some(true), true));
     assert_ne!(
         guard("").code,
         Some(0),
@@ -188,6 +196,9 @@ fn nothing_leaves_before_the_first_tunnel_nor_after_a_crash_until_the_edge_is_st
     let mut edge = start(&world, "lan = ['192.168.8.0/24', 'fd08::/64']");
 
     assert!(!is_open(edge.host));
+    assert_eq!(leak(&edge), (Leak::Block, Some(true), false), "no guard");
+    let unreachable = "what belongs into the tunnel is unreachable meanwhile";
+    assert!(edge.tell(&["status"]).contains(unreachable));
     for to in FAR {
         let heard = answer_in_lan(&world, to);
         assert!(heard.to_lowercase().contains("unreachable"), "{heard}");
@@ -298,6 +309,8 @@ fn leaks_may_be_allowed() {
 
     assert!(is_open(edge.host));
     edge.wait_for_log(&["WARN", "leaves beside the tunnel"]);
+    assert_eq!(leak(&edge), (Leak::Allow, Some(false), false));
+    assert!(edge.tell(&["status"]).contains("leaves in the clear"));
 }
 
 #[test]

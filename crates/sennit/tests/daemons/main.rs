@@ -7,10 +7,10 @@
 //! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
 //! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
 //! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
-//! reads its config anew), [`editing`] (somebody writes it from afar), [`sorted`] (the kernel
-//! chooses the class), [`speedtest`] (a tunnel is measured), [`standing`] (how a hub
-//! stands), [`confined`] (what it has given up) and [`input`] (packets that nobody
-//! should have sent).
+//! reads its config anew), [`rotation`] (it gets another authority), [`editing`] (somebody writes
+//! its config from afar), [`sorted`] (the kernel chooses the class), [`speedtest`] (a tunnel is
+//! measured), [`standing`] (how a hub stands), [`confined`] (what it has given up) and [`input`]
+//! (packets that nobody should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
 #![expect(
@@ -33,6 +33,7 @@ mod notify;
 mod operate;
 mod proxied;
 mod reload;
+mod rotation;
 mod sorted;
 mod speedtest;
 mod standing;

@@ -379,6 +379,24 @@ fn a_link_that_has_used_up_its_cap_is_in_reserve_also_after_a_restart() {
         path(status, "default", "a").is_some_and(|path| path.why.contains("its cap is used up"))
     });
 
+    let status = edge.wait("what passes to be told", |status| {
+        status.links[0].sent_bytes_per_second.is_some()
+    });
+    let account = status.links[0].account.as_ref().unwrap();
+    assert_eq!(
+        (account.cap_bytes, account.demoted),
+        (Some(1_000_000), true)
+    );
+    assert!(
+        account.used_bytes > 1_000_000 && account.days_left >= 1,
+        "{account:?}"
+    );
+    assert!(status.links[0].standby && !status.links[1].standby);
+    assert_eq!(status.links[1].account.as_ref().map(|it| it.cost), Some(5));
+    let text = sennit(&world, &edge, &["status"]).stdout;
+    let row = |line: &str| line.starts_with("a  ") && line.contains("  standby  ");
+    assert!(text.lines().any(row), "{text}");
+
     edge.stop();
     edge.start_again();
 

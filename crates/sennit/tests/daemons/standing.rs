@@ -35,6 +35,11 @@ fn a_site_that_has_left_is_listed_as_down_until_it_is_revoked() {
         "{site:?}"
     );
     assert_eq!(gone.state, State::Up, "the hub itself is well");
+    let leased: Vec<usize> = gone.pools.iter().map(|pool| pool.leased).collect();
+    assert_eq!(leased, [1, 1], "of each family: {:?}", gone.pools);
+    let completed = gone.workers.iter().map(|it| it.completed_handshakes);
+    assert!(completed.sum::<u64>() >= 1, "{:?}", gone.workers);
+    assert!(gone.config.unwrap().last_reload_successful);
     let shown = hub.tell(&["status"]);
     assert!(shown.contains("SITE THAT IS AWAY"), "{shown}");
 

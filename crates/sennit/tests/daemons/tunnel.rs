@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use sennit::status::{PathState, Placement, State, Status};
+use sennit::status::{LinkState, PathState, Placement, State, Status};
 use sennit_lab::{Role, plan};
 
 use crate::joining::{depot, enrol_at};
@@ -608,6 +608,18 @@ fn a_dead_first_link_does_not_delay_the_start() {
     // A handshake that waited for the dead link would take its whole patience of four seconds.
     assert!(took < Duration::from_secs(3), "{took:?}");
     edge.wait_for_log(&["tunnel is up", "first_link=\"b\""]);
+
+    // Its interface works, and it is of no use all the same.
+    const DEAD: &str = "neither UDP nor TCP gets an answer";
+    let status = edge.wait("the dead link to be looked at", |status| {
+        let reason = status.links[0].reason.as_ref();
+        reason.is_some_and(|reason| reason.contains(DEAD))
+    });
+    assert_eq!(status.links[0].state, LinkState::Down);
+    assert_eq!(status.state, State::Degraded);
+    let why = edge.tell(&["why", "a"]);
+    assert!(why.contains(DEAD), "{why}");
+
     world.link("a").set_outage(false).unwrap();
     edge.wait_until_up();
 }

@@ -399,6 +399,77 @@ fn every_wrong_file_gets_its_whole_report() {
     }
 }
 
+#[test]
+fn a_rule_of_which_an_earlier_one_takes_everything_is_noticed_where_no_class_is_for_the_rest() {
+    let text = |first: &str, second: &str| {
+        format!(
+            "{SMALL_EDGE}\n[[class]]\nname = 'bulk'\nmatch = [{first}]\n\
+             [[class]]\nname = 'calls'\nmatch = [{second}]\n"
+        )
+    };
+    for (first, second) in [
+        ("'udp'", "'udp port 5060'"),
+        ("'tcp', 'dst 10.0.0.0/8'", "'udp dst 10.9.0.0/16 dport 9'"),
+        ("'mark 0x10/0xf0'", "'mark 0x12/0xff'"),
+        ("'uid 1000-1999'", "'uid 1500'"),
+    ] {
+        let warning = edge_warning(&text(first, second));
+        assert!(
+            warning.contains("so class `calls` gets no packet"),
+            "{warning}"
+        );
+        assert!(
+            warning.contains("move class `calls` above class `bulk`"),
+            "{warning}"
+        );
+    }
+    let part = edge_warning(&text("'udp'", "'udp port 5060', 'icmp'"));
+    assert!(part.contains("so this one gets no packet"), "{part}");
+    for (first, second) in [("'udp port 5060'", "'udp'"), ("'udp'", "'udp mark 7'")] {
+        assert!(edge_report(&text(first, second)).is_empty());
+    }
+}
+
+#[test]
+fn shares_that_a_link_of_known_rate_does_not_carry_are_noticed() {
+    let text = |rates: &str, calls: &str, rest: &str| {
+        format!(
+            "{SMALL_EDGE}\n[[link]]\nname = 'dsl'\ninterface = 'eth7'\n{rates}\n\
+             [[class]]\nname = 'calls'\nmatch = ['udp port 5060']\nshare = '{calls}'\n\
+             [[class]]\nname = 'rest'\nshare = '{rest}'\n"
+        )
+    };
+    for (rates, calls, rest, said) in [
+        (
+            "up = '1Mbit'",
+            "2Mbit",
+            "30%",
+            "link `dsl` carries less up than the share of class `calls`",
+        ),
+        (
+            "up = '50Mbit'\ndown = '10Mbit'",
+            "8Mbit",
+            "30%",
+            "the shares add up to more than link `dsl` carries down",
+        ),
+        (
+            "up = '10Mbit'",
+            "6Mbit",
+            "6Mbit",
+            "the shares add up to more than link `dsl` carries up",
+        ),
+    ] {
+        let warning = edge_warning(&text(rates, calls, rest));
+        assert!(warning.contains(said) && warning.contains('^'), "{warning}");
+    }
+    let elsewhere = text("up = '1Mbit'", "2Mbit", "30%")
+        .replace("share = '2Mbit'", "links = ['lte']\nshare = '2Mbit'");
+    let fits = text("up = '10Mbit'", "7Mbit", "30%");
+    for fine in [elsewhere, fits, text("", "7Mbit", "30%")] {
+        assert!(edge_report(&fine).is_empty(), "{}", edge_report(&fine));
+    }
+}
+
 /// The one warning about an edge's config.
 #[track_caller]
 fn edge_warning(text: &str) -> String {

@@ -15,9 +15,9 @@ use sennit::control::{
 };
 use sennit::status::{
     Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, HeaderStatus,
-    LinkCause, LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState, PathStatus,
-    Placement, QueueStatus, RepairStatus, Role, SCHEMA, SiteStatus, State, Status, TunnelStatus,
-    WorkerStatus, render, render_busiest, render_flows,
+    LinkAccount, LinkCause, LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState,
+    PathStatus, Placement, QueueStatus, RepairStatus, Role, SCHEMA, SiteStatus, State, Status,
+    TunnelStatus, WIDTH, WorkerStatus, render, render_busiest, render_flows,
 };
 use tempfile::TempDir;
 
@@ -326,9 +326,13 @@ fn sample() -> Status {
         reason: reason.map(Into::into),
         hub: None,
         since_seconds: 42.0,
+        standby: false,
         up_limit_bytes_per_second: None,
         down_limit_bytes_per_second: None,
         limited_by_operator: false,
+        sent_bytes_per_second: (state == LinkState::Up).then_some(1_512_500.0),
+        received_bytes_per_second: (state == LinkState::Up).then_some(18_500_000.0),
+        account: None,
         traffic: LinkTraffic {
             sent_bytes: 1_000,
             received_bytes: 2_000,
@@ -390,9 +394,13 @@ fn sample() -> Status {
             fec: Default::default(),
             striping: None,
             paths: vec![path("starlink", PathState::Up), dead],
+            unanswered: Vec::new(),
             flow_count: 0,
             flows: Vec::new(),
         }],
+        leak: None,
+        pools: Vec::new(),
+        config: None,
         certificate: None,
         workers: Vec::new(),
         confinement: None,
@@ -404,9 +412,9 @@ degraded  edge on sennit0, site van-07, running for 1 d 2 h, version 0.1.0
   ! 1 of 2 links is down
   inner addresses 10.200.0.2, fd5e:1::2
 
-LINK      INTERFACE  ADDRESS                                 TIER  WEIGHT  STATE
-starlink  eth1       2001:db8:1234:5678:9abc:def0:1234:5678     1       2  up
-lte-a     wwan0      -                                          1       2  down
+LINK      INTERFACE  STATE  TIER      RTT  LOSS      DOWN         UP
+starlink  eth1       up        1  38.4 ms     -  148 Mb/s  12.1 Mb/s
+lte-a     wwan0      down      1  38.4 ms     -         -          -
   ! lte-a is down for 42 s: it has no address
 
 TUNNEL class default: degraded for 1 min
@@ -419,7 +427,7 @@ TUNNEL class default: degraded for 1 min
 
 #[test]
 fn the_status_fits_80_columns_and_says_why() {
-    let shown = render(&sample(), false);
+    let shown = render(&sample(), false, WIDTH);
 
     assert_eq!(shown, SHOWN);
     assert!(shown.lines().all(|line| line.chars().count() <= 80));
@@ -436,12 +444,16 @@ fn several_workers_are_summed_up_in_a_line() {
     };
     let mut status = sample();
     status.workers = vec![worker(1)];
-    assert_eq!(render(&status, false), SHOWN, "one is not worth a line");
+    assert_eq!(
+        render(&status, false, WIDTH),
+        SHOWN,
+        "one is not worth a line"
+    );
 
     status.workers = vec![worker(1), worker(0)];
 
     let line = "  2 workers, 10 packets handed over, 6 of them lost, tunnels 1 0\n";
-    let shown = render(&status, false);
+    let shown = render(&status, false, WIDTH);
     assert!(shown.contains(line), "{shown}");
 }
 
@@ -451,19 +463,55 @@ fn what_is_too_wide_is_cut_where_it_is_widest() {
     status.links[0].name = "a-link-with-the-longest-name-yet".into();
     status.tunnels[0].paths[0].link = Some("a-link-with-the-longest-name-yet".into());
 
-    let shown = render(&status, false);
+    let shown = render(&status, false, WIDTH);
 
     assert!(
         shown.lines().all(|line| line.chars().count() <= 80),
         "{shown}"
     );
-    assert!(shown.contains("  2001:db8:1234:5678:9ab…  "), "{shown}");
+    let link = "a-link-with-the-longest-name-yet  up  ";
+    assert!(shown.lines().any(|line| line.starts_with(link)), "{shown}");
     assert!(shown.contains("  a-link-with-the-lo…  "), "{shown}");
+}
+
+const WIDE: &str = "
+LINK      INTERFACE  ADDRESS                                 STATE  TIER  WEIGHT      RTT  LOSS      DOWN         UP
+starlink  eth1       2001:db8:1234:5678:9abc:def0:1234:5678  up        1       2  38.4 ms     -  148 Mb/s  12.1 Mb/s
+";
+
+#[test]
+fn with_more_room_links_have_their_addresses() {
+    let shown = render(&sample(), false, 120);
+
+    assert!(shown.contains(WIDE), "{shown}");
+}
+
+#[test]
+fn a_link_with_a_cap_says_what_is_used_of_it_and_whether_it_will_last() {
+    let mut status = sample();
+    status.links[0].standby = true;
+    status.links[0].account = Some(LinkAccount {
+        cost: 5,
+        cap_bytes: Some(100_000_000_000),
+        used_bytes: 38_000_000_000,
+        forecast_bytes: Some(131_000_000_000),
+        cycle_end: "2026-12-14".into(),
+        days_left: 18,
+        demoted: false,
+    });
+
+    let shown = render(&status, false, WIDTH);
+
+    let line = "starlink  standby     1  38.4 ms     -  148 Mb/s  12.1 Mb/s  38 %, 18 d";
+    assert!(shown.lines().any(|it| it == line), "{shown}");
+    let note = "  ! starlink: its cap of 93.1 GiB will not last: 122 GiB by its end";
+    assert!(shown.lines().any(|it| it == note), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80));
 }
 
 #[test]
 fn colour_changes_nothing_but_the_colour() {
-    let coloured = render(&sample(), true);
+    let coloured = render(&sample(), true, WIDTH);
 
     assert!(coloured.contains("\x1b[31mdown\x1b[0m"), "{coloured}");
     let plain = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"]
@@ -480,7 +528,7 @@ fn names_from_the_wire_cannot_steer_the_terminal() {
     status.tunnels[0].class = "class\x07".into();
     status.reason = Some("bell\x07".into());
 
-    let shown = render(&status, false);
+    let shown = render(&status, false, WIDTH);
 
     assert!(
         !shown.chars().any(|c| c.is_control() && c != '\n'),
@@ -572,7 +620,7 @@ fn a_hub_tells_which_sites_are_away() {
     };
     status.sites = vec![site("ship", None), site("van-07", Some("default"))];
 
-    let shown = render(&status, false);
+    let shown = render(&status, false, WIDTH);
 
     let (_, away) = shown
         .split_once("\n\nSITE THAT IS AWAY  LAST HERE\n")

@@ -2,10 +2,12 @@
 
 mod handshakes;
 mod invitations;
+mod rotation;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::slice;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, SystemTime};
 
@@ -14,8 +16,8 @@ use rustls::HandshakeKind;
 use rustls::pki_types::{CertificateDer, ServerName};
 use sennit::config::Proxy;
 use sennit::identity::{
-    self, ClientTls, Credential, EdgeIdentity, HubIdentity, IdentityError, Invitation,
-    MAX_MESSAGE_BYTES, Refusal, Tickets,
+    self, ClientTls, Credential, EdgeIdentity, Fingerprint, HubIdentity, IdentityError, Invitation,
+    MAX_MESSAGE_BYTES, Refusal, Tickets, Trust,
 };
 use sennit::site::SiteName;
 use sennit::store::{NewCertificate, Redeemed, Store};
@@ -66,7 +68,7 @@ impl Hub {
         let now = SystemTime::now() + later;
         identity::exchange(
             &mut self.store,
-            &self.identity.authority,
+            slice::from_ref(&self.identity.authority),
             peer,
             request,
             now,

@@ -136,6 +136,46 @@ fn shares_are_told_of_both_directions() {
 }
 
 #[test]
+fn caps_repairs_and_the_last_reload_are_told_of_an_edge() {
+    let series = parse(&written(&full(), Format::Prometheus));
+
+    let link = |name: &str| series[&format!("sennit_link_{name}{{link=\"lte\"}}")];
+    assert_eq!((link("usage_bytes"), link("cap_bytes")), (38e9, 100e9));
+    assert_eq!((link("forecast_bytes"), link("standby")), (131e9, 1.0));
+    let fec = |name: &str| {
+        series[&format!("sennit_fec_{name}_total{{site=\"van-07\",class=\"default\"}}")]
+    };
+    let counted = ["sent_source_symbols", "received_repair_symbols"].map(fec);
+    assert_eq!(counted, [4.0, 10.0]);
+    let came = ["recovered_packets", "too_late_packets"].map(fec);
+    assert_eq!(came, [11.0, 12.0]);
+    assert_eq!(fec("failed_repair_symbols"), 13.0);
+    assert_eq!(series["sennit_config_last_reload_successful"], 1.0);
+    assert_eq!(series["sennit_config_age_seconds"], 7.5);
+    assert!(
+        !series
+            .keys()
+            .any(|name| name.starts_with("sennit_handshakes"))
+    );
+}
+
+#[test]
+fn a_hub_tells_of_its_addresses_and_of_handshakes_by_how_they_ended() {
+    let mut status = full();
+    status.role = Role::Hub;
+    status.tunnels.clear();
+    status.workers.push(status.workers[0]);
+
+    let series = parse(&written(&status, Format::Prometheus));
+
+    let pool = |name: &str| series[&format!("sennit_leases_{name}{{pool=\"10.200.0.0/24\"}}")];
+    assert_eq!((pool("used"), pool("size")), (200.0, 253.0));
+    let results = ["completed", "failed", "refused"]
+        .map(|result| series[&format!("sennit_handshakes_total{{result=\"{result}\"}}")]);
+    assert_eq!(results, [10.0, 12.0, 8.0]);
+}
+
+#[test]
 fn a_site_that_is_away_is_not_up_and_not_among_those_that_have_a_tunnel() {
     let mut status = full();
     status.role = Role::Hub;

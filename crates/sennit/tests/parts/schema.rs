@@ -61,6 +61,11 @@ fn a_document_with_as_little_as_can_be_fits() {
     status.workers.clear();
     status.confinement = None;
     status.certificate = None;
+    (status.leak, status.config) = (None, None);
+    status.pools.clear();
+    let link = &mut status.links[0];
+    (link.standby, link.account) = (false, None);
+    (link.sent_bytes_per_second, link.received_bytes_per_second) = (None, None);
     status.tunnels[0].striping = None;
     status.tunnels[0].flows.clear();
     let path = &mut status.tunnels[0].paths[0];

@@ -470,9 +470,22 @@ fn a_token_a_pin_and_a_limit_are_kept() {
 fn a_profile_is_checked_and_met() {
     let server = Server::start(&[]);
     let args = ["--profile", "20:10/15", "--duration", "2", "--warmup", "1"];
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
 
-    let report = report(&server.client(&args).output().unwrap(), 0);
+    let output = server.client(&args).arg("--report").arg(&page).output();
 
+    let report = report(&output.unwrap(), 0);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for part in [
+        "<dt>machine",
+        "cores",
+        "20.000 Mbit/s",
+        ">delay<",
+        "Packets during",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
     let link = report.emulated.unwrap();
     assert_eq!((link.profile.as_str(), link.checks.len()), ("20:10/15", 6));
     // No link is faster than it is, however busy the machine.

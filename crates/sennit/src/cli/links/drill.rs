@@ -32,7 +32,7 @@ const RENEW: Duration = Duration::from_millis(300);
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Document {
+pub(super) struct Document {
     schema: &'static str,
     link: String,
     probe: IpAddr,
@@ -57,6 +57,33 @@ struct Document {
 }
 
 pub(super) fn run(args: &DrillArgs, json: bool, client: &mut Client) -> Result<Exit, Failure> {
+    let stop = stop_on_signals()?;
+    let document = measure(args, client, &stop, &mut |line| {
+        if !json {
+            output::say!("{line}");
+        }
+    })?;
+    if json {
+        output::print_json(&document)?;
+    } else {
+        output::print(&document.text())?;
+    }
+    Ok(if document.interrupted {
+        Exit::Interrupted
+    } else if document.survived {
+        Exit::Ok
+    } else {
+        Exit::Findings
+    })
+}
+
+/// Loses the link while pings pass, restores it, and says what came of that.
+pub(super) fn measure(
+    args: &DrillArgs,
+    client: &mut Client,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Document, Failure> {
     let answer = order(client, &args.link, LinkOrder::Describe)?;
     if answer.link.state != LinkState::Up {
         let reason = answer.link.reason.unwrap_or_default();
@@ -70,7 +97,6 @@ pub(super) fn run(args: &DrillArgs, json: bool, client: &mut Client) -> Result<E
         Failure::runtime("the hub has not said how it is called in the tunnel")
             .hint("name something behind the tunnel that answers pings: --probe ADDRESS")
     })?;
-    let stop = stop_on_signals()?;
     let pings = Pings::start(probe)?;
     thread::sleep(AROUND);
     if stop.load(Ordering::Relaxed) {
@@ -83,33 +109,19 @@ pub(super) fn run(args: &DrillArgs, json: bool, client: &mut Client) -> Result<E
         return Err(Failure::runtime(format!("{probe} does not answer pings"))
             .hint("name something behind the tunnel that does: --probe ADDRESS"));
     }
-    if !json {
-        output::say!(
-            "Pinging {probe} through the tunnel; `{}` is lost now.",
-            args.link
-        );
-    }
-    let (cut, restored) = lose(args, client, &stop)?;
+    tell(&format!(
+        "Pinging {probe} through the tunnel; `{}` is lost now.",
+        args.link
+    ));
+    let (cut, restored) = lose(args, client, stop)?;
     let interrupted = stop.load(Ordering::Relaxed);
     if !interrupted {
         thread::sleep(AROUND);
     }
     let record = pings.finish()?;
-    let document = Document {
+    Ok(Document {
         interrupted,
         ..judge(args, probe, &record, (cut, restored))
-    };
-    if json {
-        output::print_json(&document)?;
-    } else {
-        output::print(&document.text())?;
-    }
-    Ok(if interrupted {
-        Exit::Interrupted
-    } else if document.survived {
-        Exit::Ok
-    } else {
-        Exit::Findings
     })
 }
 
@@ -161,7 +173,7 @@ fn judge(
 }
 
 impl Document {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let ms = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
         let known =
             |rtt: Option<f64>| rtt.map_or("none".into(), |rtt| format!("{:.1} ms", rtt * 1e3));

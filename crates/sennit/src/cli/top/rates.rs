@@ -11,13 +11,14 @@ use crate::status::{
 };
 
 /// A look at a daemon.
+#[derive(Clone, Debug)]
 pub(super) struct Seen {
-    status: Status,
-    at: Instant,
+    pub(super) status: Status,
+    pub(super) at: Instant,
 }
 
 /// What `top --json` prints.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Now {
     pub(super) schema: &'static str,
     pub(super) role: Role,
@@ -60,7 +61,7 @@ impl Seen {
         Self { status, at }
     }
 
-    fn paths<'s>(&'s self, link: &'s str) -> impl Iterator<Item = &'s PathStatus> {
+    pub(super) fn paths<'s>(&'s self, link: &'s str) -> impl Iterator<Item = &'s PathStatus> {
         let paths = self.status.tunnels.iter().flat_map(|it| &it.paths);
         paths.filter(move |path| path.link.as_deref() == Some(link))
     }
@@ -70,6 +71,21 @@ impl Seen {
             .paths(link)
             .map(|it| (it.sent_bytes, it.received_bytes));
         carried.fold((0, 0), add)
+    }
+
+    /// Packets that were sent over a link, and those of them that were lost.
+    fn packets_by_link(&self, link: &str) -> (u64, u64) {
+        let packets = self
+            .paths(link)
+            .map(|it| (it.sent_packets, it.lost_packets));
+        packets.fold((0, 0), add)
+    }
+
+    /// Packets that queues have dropped since the tunnels began.
+    pub(super) fn dropped_packets(&self) -> u64 {
+        let queues = self.status.tunnels.iter().map(|tunnel| &tunnel.queue);
+        let dropped = queues.map(|queue| queue.dropped_packets + queue.overflowed_packets);
+        dropped.sum()
     }
 
     /// By class, or at a hub by site.
@@ -133,24 +149,18 @@ impl Now {
         }
     }
 
-    /// What there is to show while the daemon does not answer, as when it is started again.
-    pub(super) fn unanswered(&self, why: String) -> Self {
-        Self {
-            schema: self.schema,
-            role: self.role,
-            state: State::Down,
-            reason: Some(why),
-            device: self.device.clone(),
-            uptime_seconds: 0.0,
-            links: Vec::new(),
-            tunnels: Vec::new(),
-        }
-    }
-
     /// Rows of both lists.
     pub(super) fn rows(&self) -> usize {
         self.links.len() + self.tunnels.len()
     }
+}
+
+/// Of the packets that were sent over a link between two looks, 0 to 1.
+pub(super) fn loss_between(before: &Seen, seen: &Seen, link: &str) -> Option<f64> {
+    let [then, now] = [before, seen].map(|it| it.packets_by_link(link));
+    let sent = now.0.checked_sub(then.0).filter(|sent| *sent > 0)?;
+    let lost = now.1.saturating_sub(then.1).min(sent);
+    Some(lost as f64 / sent as f64)
 }
 
 /// How much a site needs a look; the least needs it most.

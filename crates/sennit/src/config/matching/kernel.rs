@@ -129,5 +129,10 @@ mod tests {
         assert!(!covers("udp port 5060", "udp"));
         assert!(!covers("udp sport 5060", "udp port 5060"));
         assert!(!covers("dst 10.9.0.0/16", "dst 10.0.0.0/8"));
+        assert!(covers("mark 0x10/0xf0", "mark 0x12/0xff"));
+        assert!(!covers("mark 0x10/0xff", "mark 0x10/0xf0"));
+        assert!(covers("uid 1000-1999", "uid 1500 tcp"));
+        assert!(!covers("uid 1000", "uid 1000-1999"));
+        assert!(!covers("in eth1", "udp"));
     }
 }

@@ -205,7 +205,8 @@ fn capacity() -> Vec<Key> {
             "reset_day",
             Kind::Integer(RESET_DAY),
             Without::Value("1".into()),
-            "Day of the month on which the cycle of `cap` begins, in UTC.",
+            "Day of the month on which the cycle of `cap` begins, in UTC; in a shorter month it is the \
+             last.",
         ),
     ]
 }

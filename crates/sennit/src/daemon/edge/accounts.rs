@@ -6,7 +6,7 @@
 mod tally;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -23,6 +23,7 @@ use crate::{
         reload::Reloader,
     },
     journal::{CapState, Event, Journal},
+    status::{LinkAccount, LinkStatus},
     usage::{Carried, Cycle, Day, Ledger, UsageDay, UsageDocument, UsageLink},
 };
 
@@ -42,6 +43,8 @@ pub(super) struct Accounts {
     workers: Vec<Slot<Question<Answer>>>,
     letters: Arc<[Slot<Letter>]>,
     books: Mutex<Books>,
+    /// What a status tells of links, as the books were last: who asks for it waits for no disk.
+    told: Mutex<BTreeMap<String, LinkAccount>>,
 }
 
 #[derive(Default)]
@@ -71,6 +74,7 @@ impl Accounts {
             workers: workers.to_vec(),
             letters: Arc::clone(letters),
             books: Mutex::default(),
+            told: Mutex::default(),
         });
         let own = Arc::downgrade(&accounts);
         thread::Builder::new()
@@ -126,25 +130,39 @@ impl Accounts {
         books.ledger.as_mut().ok_or_else(String::new)
     }
 
-    /// Finds who is over its cap, and tells the workers if that has changed.
+    /// Finds what links that cost something have carried and who is over its cap, and tells the
+    /// workers if that has changed.
     fn judge(&self, books: &mut Books, config: &EdgeConfig, now: SystemTime) {
-        let capped = config.links.iter().filter(|link| link.cap.is_some());
-        let mut over = BTreeSet::new();
-        for link in capped {
-            let Some(told) = self.tell(books, link, now) else {
-                return;
-            };
-            if told.over {
-                over.insert(link.name.clone());
-            }
-            books.warn(&told, &self.journal);
+        let metered = config.links.iter();
+        let metered = metered.filter(|link| link.cap.is_some() || link.cost > 0);
+        let told: Option<Vec<UsageLink>> =
+            metered.map(|link| self.tell(books, link, now)).collect();
+        let accounts = told.iter().flatten();
+        *self.told() = accounts.map(|it| (it.link.clone(), account(it))).collect();
+        let Some(told) = told else { return };
+        for link in &told {
+            books.warn(link, &self.journal);
         }
+        let over = told.into_iter().filter(|it| it.over).map(|it| it.link);
+        let over: BTreeSet<String> = over.collect();
         if over != books.over {
             books.over = over.clone();
             let over = Arc::new(over);
             for slot in self.letters.iter() {
                 slot.post(Letter::Over(Arc::clone(&over)));
             }
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<String, LinkAccount>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says of links what they have carried, of those that cost something or have a cap.
+    pub(super) fn describe(&self, links: &mut [LinkStatus]) {
+        let told = self.told();
+        for link in links {
+            link.account = told.get(&link.name).cloned();
         }
     }
 
@@ -170,6 +188,7 @@ impl Accounts {
             cap_bytes: link.cap,
             cycle_first: date(cycle.first),
             cycle_end: date(cycle.end),
+            days_left: u64::try_from(cycle.end - today).unwrap_or(0),
             used,
             used_ratio: link.cap.map(|cap| used.total() as f64 / cap.max(1) as f64),
             forecast_bytes: forecast.map(|it| it.bytes),
@@ -247,38 +266,67 @@ impl Books {
     }
 }
 
+fn account(told: &UsageLink) -> LinkAccount {
+    LinkAccount {
+        cost: told.cost,
+        cap_bytes: told.cap_bytes,
+        used_bytes: told.used.total(),
+        forecast_bytes: told.forecast_bytes,
+        cycle_end: told.cycle_end.clone(),
+        days_left: told.days_left,
+        demoted: told.over,
+    }
+}
+
 fn date(day: Day) -> String {
     crate::usage::date(day).to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use sennit_linux::poller::Poller;
 
     use super::*;
-    use crate::{config, daemon::edge::tests::config, journal::Keeper};
+    use crate::{
+        config,
+        daemon::{edge::tests::config, tests::link},
+        journal::Keeper,
+    };
+
+    fn accounts(
+        state: &Path,
+        config: EdgeConfig,
+        workers: Vec<Slot<Question<Answer>>>,
+    ) -> (Accounts, Keeper) {
+        let keeper = Keeper::start(&state.join("journal.db")).unwrap();
+        let journal = keeper.journal().clone();
+        let running = Running::new(config, config::effective(""));
+        let reloader = Reloader::new(
+            "edge.toml".into(),
+            &Arc::new(running),
+            journal.clone(),
+            |_| unreachable!("nobody reloads"),
+        );
+        let accounts = Accounts {
+            state: state.into(),
+            started: Instant::now(),
+            reloader: Arc::new(reloader),
+            journal,
+            workers,
+            letters: Vec::new().into(),
+            books: Mutex::default(),
+            told: Mutex::default(),
+        };
+        (accounts, keeper)
+    }
 
     #[test]
     fn while_the_workers_are_asked_nobody_else_looks() {
         let (poller, state) = (Poller::new().unwrap(), tempfile::tempdir().unwrap());
         let (worker, slot) = mailbox::open(&poller, 0).unwrap();
-        let keeper = Keeper::start(&state.path().join("journal.db")).unwrap();
-        let journal = keeper.journal();
-        let running = Running::new(config("", &["all"]), config::effective(""));
-        let accounts = Accounts {
-            state: state.path().into(),
-            started: Instant::now(),
-            reloader: Arc::new(Reloader::new(
-                "edge.toml".into(),
-                &Arc::new(running),
-                journal.clone(),
-                |_| unreachable!("nobody reloads"),
-            )),
-            journal: journal.clone(),
-            workers: vec![slot],
-            letters: Vec::new().into(),
-            books: Mutex::default(),
-        };
+        let (accounts, _keeper) = accounts(state.path(), config("", &["all"]), vec![slot]);
 
         thread::scope(|scope| {
             let looks = scope.spawn(|| drop(accounts.look(SystemTime::now())));
@@ -294,5 +342,49 @@ mod tests {
             looks.join().unwrap();
         });
         assert!(accounts.books.try_lock().is_ok());
+    }
+
+    #[test]
+    fn a_link_with_a_cap_says_what_is_left_of_it_and_one_that_costs_nothing_says_nothing() {
+        const USED: u64 = 600_000_000;
+        let state = tempfile::tempdir().unwrap();
+        let mut config = config("", &["all"]);
+        (config.links[0].cap, config.links[0].reset_day) = (Some(1_000_000_000), 5);
+        let (accounts, _keeper) = accounts(state.path(), config.clone(), Vec::new());
+        // 2024-10-03, a day and a half before the next cycle.
+        let (day, now) = (
+            19_999,
+            SystemTime::UNIX_EPOCH + Duration::from_secs((19_999 * 24 + 12) * 3_600),
+        );
+        let used = Carried {
+            sent_bytes: 1,
+            received_bytes: USED - 1,
+        };
+        let mut books = accounts.books.lock().unwrap();
+        let ledger = accounts.open(&mut books).unwrap();
+        ledger.add(day, [("lte", used)].into_iter()).unwrap();
+
+        accounts.judge(&mut books, &config, now);
+        drop(books);
+        let mut links = [link("lte"), link("dsl")];
+        accounts.describe(&mut links);
+
+        let account = links[0].account.clone().unwrap();
+        assert_eq!(
+            (account.used_bytes, account.cap_bytes),
+            (USED, config.links[0].cap)
+        );
+        assert_eq!(
+            (account.cycle_end.as_str(), account.days_left),
+            ("2024-10-05", 2)
+        );
+        assert!(account.forecast_bytes.unwrap() > USED && account.shortfall().is_none());
+        assert!(!account.demoted);
+        assert_eq!(links[1].account, None);
+
+        config.links[0].cap = Some(USED);
+        accounts.judge(&mut accounts.books.lock().unwrap(), &config, now);
+        accounts.describe(&mut links);
+        assert!(links[0].account.as_ref().unwrap().demoted);
     }
 }

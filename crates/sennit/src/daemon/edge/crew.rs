@@ -1,9 +1,13 @@
 //! What the workers of an edge begin with: by what each hears, and its machine.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, mpsc::Sender},
+};
 
 use sennit_engine::Edge;
 use sennit_linux::poller::Poller;
+use sennit_masque::capsule::NextAuthority;
 
 use super::{
     LETTERS, QUESTIONS, STRAYS, Share,
@@ -60,6 +64,7 @@ pub(super) struct Crew<'a> {
     site: SiteName,
     journal: &'a Journal,
     host: &'a Host,
+    moves: Sender<NextAuthority>,
 }
 
 impl<'a> Crew<'a> {
@@ -68,12 +73,14 @@ impl<'a> Crew<'a> {
         site: SiteName,
         journal: &'a Journal,
         host: &'a Host,
+        moves: Sender<NextAuthority>,
     ) -> Self {
         Self {
             running,
             site,
             journal,
             host,
+            moves,
         }
     }
 
@@ -116,6 +123,7 @@ impl<'a> Crew<'a> {
                 running: Arc::clone(self.running),
                 up: 0,
                 journal: self.journal.clone(),
+                moves: self.moves.clone(),
             };
             Worker { machine, io }
         };

@@ -6,6 +6,7 @@
 //! [`Finding`], whose code says for programs what its message says for people; the book's chapter
 //! on trouble goes by the same words.
 
+mod code;
 mod host;
 mod link;
 
@@ -14,6 +15,7 @@ use std::{net::IpAddr, thread, time::SystemTime};
 use sennit_linux::{Instance, netlink::Netlink};
 use serde::Serialize;
 
+pub use self::code::Code;
 use crate::{
     config::{self, EdgeConfig, Severity},
     daemon::edge::way,
@@ -71,7 +73,7 @@ pub enum Nat {
 pub struct Finding {
     pub severity: Severity,
     /// A word for programs.
-    pub code: &'static str,
+    pub code: Code,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     pub message: String,
@@ -80,7 +82,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn error(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn error(code: Code, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             code,
@@ -90,7 +92,7 @@ impl Finding {
         }
     }
 
-    fn warning(code: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn warning(code: Code, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
             ..Self::error(code, message, advice)
@@ -113,7 +115,7 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
         match EdgeIdentity::load(&config.state) {
             Ok(identity) => findings.extend(host::clock(&identity, now)),
             Err(error) => findings.push(Finding::error(
-                "not-joined",
+                Code::NotJoined,
                 error.to_string(),
                 "ask the hub for a token (`sennit invite SITE --hub ADDR:PORT` there), then: \
                  sennit join TOKEN",
@@ -124,7 +126,7 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     findings.extend(files.into_iter().map(|it| {
         let advice =
             "without it the edge does not start: write the file, or take it out of the config";
-        Finding::error("secret-file", it.message, advice)
+        Finding::error(Code::SecretFile, it.message, advice)
     }));
     let mut netlink = Netlink::open()?;
     findings.extend(host::device());

@@ -29,6 +29,8 @@ pub(super) enum FarSide {
 pub(super) struct Proofs {
     pub(super) tls: Arc<rustls::ClientConfig>,
     pub(super) classic: Arc<rustls::ClientConfig>,
+    /// The name that the hub's certificate must bear.
+    pub(super) server_name: String,
 }
 
 impl FarSide {
@@ -73,6 +75,7 @@ impl FarSide {
         Ok(Proofs {
             tls: Arc::new(tls.config),
             classic: Arc::new(tls.classic),
+            server_name: tls.server_name,
         })
     }
 

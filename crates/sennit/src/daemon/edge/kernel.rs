@@ -23,9 +23,11 @@ pub(super) fn routes(running: &Running, devices: &[(ClassId, u32)]) -> Vec<Class
 
 fn selector(rule: &Match) -> Selector {
     let ports = |range: Option<PortRange>| range.map(|it| (it.first, it.last));
+    // What is forwarded has, by IPv4, the user 0 for the kernel.
+    let local = rule.kernel.uids.map(|_| "lo".to_owned());
     Selector {
         mark: rule.kernel.mark,
-        incoming: rule.kernel.incoming.clone(),
+        incoming: rule.kernel.incoming.clone().or(local),
         uids: rule.kernel.uids,
         protocol: rule.protocol,
         source: rule.source,

@@ -156,16 +156,18 @@ impl Lead {
         Ok(true)
     }
 
-    /// Takes the certificate that was received in place of an older one; nothing if this edge is
-    /// another by now.
+    /// Takes the certificate that was received in place of an older one; nothing if it is known, or
+    /// if this edge is another by now.
     pub(super) fn renew(&mut self, identity: EdgeIdentity) -> Option<Proofs> {
         let FarSide::Hub(before) = &self.far_side else {
             return None;
         };
-        if !before.is_enrolled() || !identity.has_key_of(before) {
+        let is_known = identity.is_same(before);
+        if is_known || !before.is_enrolled() || !identity.has_key_of(before) {
             return None;
         }
-        tracing::info!(site = %identity.site, "certificate renewed");
+        let other_authority = identity.authority != before.authority;
+        tracing::info!(site = %identity.site, other_authority, "certificate renewed");
         self.be(identity);
         let proofs = self.far_side.proofs(&self.running.config);
         proofs

@@ -300,7 +300,9 @@ impl Links {
 
     /// The state of each link, with its number.
     pub(super) fn status(&self, now: Instant) -> Vec<(SocketId, LinkStatus)> {
-        let each = |(index, link): (usize, &Link)| (SocketId(index as u32), link.status(now));
+        let first = self.all().map(|(_, link)| link.rank).min().unwrap_or(0);
+        let each =
+            |(index, link): (usize, &Link)| (SocketId(index as u32), link.status(first, now));
         self.all().map(each).collect()
     }
 

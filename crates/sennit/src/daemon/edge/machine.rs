@@ -7,13 +7,14 @@ mod tests;
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, mpsc::Sender},
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::{ClassId, PathState, health};
 use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Transmit};
+use sennit_masque::capsule::NextAuthority;
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
@@ -64,6 +65,8 @@ pub(super) struct EdgeMachine {
     /// How many of its tunnels are up.
     pub(super) up: usize,
     pub(super) journal: Journal,
+    /// To who asks for certificates.
+    pub(super) moves: Sender<NextAuthority>,
 }
 
 /// What to do about a hub that does not want this edge.
@@ -120,6 +123,10 @@ impl EdgeMachine {
                 Some(lead) => lead.handle_hub_inside(addresses),
                 None => self.letter_slots[0].post(Letter::HubInside(addresses)),
             },
+            EdgeEvent::Authority(next) => {
+                // Without a certificate there is nobody to tell.
+                let _ = self.moves.send(next);
+            }
             EdgeEvent::TunnelUp {
                 class,
                 link,
@@ -441,6 +448,9 @@ impl Machine for EdgeMachine {
         }
         self.links.handle_timeout(&mut self.edge, io, now);
         if let Some(lead) = &mut self.lead {
+            if lead.outlook.is_to_follow(now) {
+                lead.outlook.follow(&self.edge.unanswered_links(), now);
+            }
             lead.outlook
                 .look(&self.resolved, &self.letter_slots[0], &lead.host, now);
         }

@@ -1,5 +1,5 @@
-//! What there is to see of the hub while there is no tunnel: where its name leads, and what answers
-//! there.
+//! What there is to see of the hub while there is no tunnel, and over links on which no tunnel gets
+//! a path: where its name leads, and what answers there.
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +19,10 @@ use super::{
 };
 use crate::{daemon::mailbox::Slot, status::LinkStatus};
 
+/// How often the engine is asked by which links nothing is answered.
+const FOLLOWS: Duration = Duration::from_secs(1);
+/// Such a link is looked at again after this: some kilobytes, that may cost money.
+const NEXT_SILENT_LOOK: Duration = Duration::from_secs(600);
 /// Addresses of the hub that are looked at over each link.
 const MOST_LOOKED_AT: usize = 4;
 
@@ -31,7 +35,16 @@ pub(super) struct Outlook {
     hubs: Vec<SocketAddr>,
     ways: Vec<Way>,
     schedule: Schedule,
+    /// Links on which tunnels ask for a path in vain.
+    silent: BTreeMap<SocketId, Silence>,
+    follows_at: Instant,
     verdicts: BTreeMap<SocketId, Verdict>,
+}
+
+#[derive(Debug)]
+struct Silence {
+    since: Instant,
+    looks_at: Instant,
 }
 
 impl Outlook {
@@ -41,6 +54,8 @@ impl Outlook {
             hubs,
             ways: Vec::new(),
             schedule: Schedule::new(now),
+            silent: BTreeMap::new(),
+            follows_at: now,
             verdicts: BTreeMap::new(),
         }
     }
@@ -69,6 +84,54 @@ impl Outlook {
         }
     }
 
+    /// Whether it is time for [`Self::follow`].
+    pub(super) fn is_to_follow(&self, now: Instant) -> bool {
+        self.follows_at <= now
+    }
+
+    /// By these links the engine asks for a path, and since when.
+    pub(super) fn follow(&mut self, asks: &BTreeMap<SocketId, Instant>, now: Instant) {
+        self.follows_at = now + FOLLOWS;
+        self.silent.retain(|socket, _| asks.contains_key(socket));
+        for (&socket, &since) in asks {
+            self.silent.entry(socket).or_insert(Silence {
+                since,
+                looks_at: since + FIRST_LOOK,
+            });
+        }
+        if self.schedule.without(now).is_none() {
+            self.verdicts
+                .retain(|socket, _| self.silent.contains_key(socket));
+        }
+    }
+
+    /// The links to look at now.
+    fn due(&mut self, now: Instant) -> Vec<Way> {
+        if self.schedule.is_due(now) {
+            if self.ways.is_empty() {
+                self.schedule.looked(now);
+            }
+            return self.ways.clone();
+        }
+        let mut due = Vec::new();
+        for way in &self.ways {
+            if let Some(silence) = self.silent.get_mut(&way.socket)
+                && silence.looks_at <= now
+            {
+                silence.looks_at = now + NEXT_SILENT_LOOK;
+                due.push(way.clone());
+            }
+        }
+        due
+    }
+
+    /// How long a link has been of no use, or all are.
+    fn without(&self, socket: SocketId, now: Instant) -> Option<Duration> {
+        let silence = self.silent.get(&socket);
+        let silent = silence.map(|it| now.saturating_duration_since(it.since));
+        self.schedule.without(now).or(silent)
+    }
+
     /// Looks, on a thread of its own, if it is time.
     pub(super) fn look(
         &mut self,
@@ -77,13 +140,16 @@ impl Outlook {
         host: &Host,
         now: Instant,
     ) {
-        if !self.schedule.is_due(now) {
+        let due = self.due(now);
+        if due.is_empty() {
             return;
         }
-        let tasks: Vec<(Way, Vec<SocketAddr>)> = self
-            .ways
-            .iter()
-            .map(|way| (way.clone(), self.hubs_of(way, resolved)))
+        let tasks: Vec<(Way, Vec<SocketAddr>)> = due
+            .into_iter()
+            .map(|way| {
+                let hubs = self.hubs_of(&way, resolved);
+                (way, hubs)
+            })
             .collect();
         let slot = answer_to.clone();
         let probe = move || {
@@ -102,7 +168,7 @@ impl Outlook {
         // It opens sockets, which a packet thread may not.
         let started = host.ask(move |_| thread::Builder::new().name("probe".into()).spawn(probe));
         if let Err(error) = started {
-            tracing::warn!(%error, "cannot look why there is no tunnel");
+            tracing::warn!(%error, "cannot look why there is no tunnel or path");
             self.schedule.looked(now);
         }
     }
@@ -122,10 +188,11 @@ impl Outlook {
         now: Instant,
     ) {
         self.schedule.looked(now);
-        if self.schedule.without(now).is_none() {
-            return;
-        }
         for (socket, verdict) in verdicts {
+            // It works by now.
+            if self.without(socket, now).is_none() {
+                continue;
+            }
             let Some(verdict) = verdict else {
                 self.verdicts.remove(&socket);
                 continue;
@@ -135,7 +202,11 @@ impl Outlook {
                 continue;
             };
             if self.verdicts.get(&socket) != Some(&verdict) {
-                tracing::warn!(interface, %verdict, "no tunnel");
+                let what = match self.schedule.without(now) {
+                    Some(_) => "no tunnel",
+                    None => "no path",
+                };
+                tracing::warn!(interface, %verdict, "{what}");
                 self.verdicts.insert(socket, verdict);
             }
         }
@@ -143,11 +214,9 @@ impl Outlook {
 
     /// Says of each link what the hub answers there.
     pub(super) fn describe(&self, links: &mut [(SocketId, LinkStatus)], now: Instant) {
-        let Some(since) = self.schedule.without(now) else {
-            return;
-        };
         for (socket, link) in links {
             if let Some(verdict) = self.verdicts.get(socket)
+                && let Some(since) = self.without(*socket, now)
                 && link.hub.is_none()
             {
                 link.hub = Some(tried(verdict, since));
@@ -162,8 +231,9 @@ impl Outlook {
         resolved: &Resolved,
         now: Instant,
     ) -> Option<String> {
+        let without = self.schedule.without(now)?;
         let nowhere = self.nowhere_to_ask(resolved);
-        if nowhere.is_some() && self.schedule.without(now)? >= FIRST_LOOK {
+        if nowhere.is_some() && without >= FIRST_LOOK {
             return nowhere;
         }
         let told = links
@@ -295,6 +365,35 @@ mod tests {
         assert!(links[1].1.hub.is_some());
         assert_eq!(outlook.verdict(&links, &Resolved::new(), now), None);
         assert!(outlook.verdicts.keys().eq([&THIRD]));
+    }
+
+    #[test]
+    fn a_link_by_which_nothing_is_answered_is_looked_at_beside_a_tunnel_and_no_other_is() {
+        let now = Instant::now();
+        let mut outlook = looked(now);
+        outlook.handle_tunnels(0, 1, now);
+        let asks = BTreeMap::from([(THIRD, now)]);
+        assert!(outlook.is_to_follow(now));
+        outlook.follow(&asks, now);
+        assert!(!outlook.is_to_follow(now));
+        assert_eq!(outlook.due(now), []);
+        assert_eq!(outlook.due(now + FIRST_LOOK), [way(THIRD, "lte")]);
+        assert_eq!(outlook.due(now + FIRST_LOOK), [], "it is on its way");
+
+        let later = now + 2 * FIRST_LOOK;
+        let verdicts = [FIRST, THIRD].map(|socket| (socket, verdict(Udp::Silent)));
+        outlook.handle_verdicts(verdicts.into(), later);
+        let mut links = [link(FIRST, "dsl"), link(THIRD, "lte")];
+        outlook.describe(&mut links, later);
+        assert_eq!(links[0].1.hub, None);
+        let told = links[1].1.hub.take().unwrap();
+        assert!(told.contains("neither UDP nor TCP"), "{told}");
+        assert_eq!(outlook.verdict(&links, &Resolved::new(), later), None);
+
+        outlook.follow(&BTreeMap::new(), later);
+        outlook.describe(&mut links, later);
+        assert_eq!(links[1].1.hub, None, "it is answered");
+        assert_eq!(outlook.due(later + NEXT_SILENT_LOOK), []);
     }
 
     #[test]

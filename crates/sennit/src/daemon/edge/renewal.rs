@@ -4,18 +4,27 @@
 //! that are up go on, the next ones show the fresh certificate. Where the hub refuses or does not
 //! answer, nothing is lost either.
 //!
+//! One of another authority is asked for when the hub says so in a tunnel ([`NextAuthority`]), at a
+//! moment of this edge's own choice, because all sites hear of it at once. When it is kept, the hub
+//! is asked once more with it: so it knows that this edge is not locked out when the authority
+//! before is dropped, though tunnels go on that began with the certificate before.
+//!
 //! When one is old is told by the host's clock, and that may be wrong by years. So one that was
 //! just received is used, however old it seems to be; from then on its age is what has passed
 //! since.
 
 use std::{
     io,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use sennit_linux::confine;
+use sennit_masque::capsule::NextAuthority;
 
 use super::{
     ask::{Asked, Line},
@@ -24,9 +33,9 @@ use super::{
     way::Way,
 };
 use crate::{
-    daemon::{mailbox::Slot, reload::Reloader},
+    daemon::{mailbox::Slot, random_seed, reload::Reloader},
     exit::Failure,
-    identity::EdgeIdentity,
+    identity::{EdgeIdentity, Fingerprint},
     status::duration,
 };
 
@@ -46,40 +55,46 @@ const AGAIN: Duration = Duration::from_secs(15);
 const AGAIN_MOST: Duration = Duration::from_secs(300);
 /// Long enough for handshakes without post-quantum key exchange, where those with it go unanswered.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A hub that has other sites ask first waits no longer for this one.
+const LATEST_MOVE: Duration = Duration::from_secs(24 * 3600);
 
-/// Starts the thread, which ends with the daemon, if there is a certificate to renew.
+/// Starts the thread, which ends with the daemon, if there is a certificate to renew; by what it
+/// hears of other authorities.
 pub(super) fn start(
     reloader: &Arc<Reloader<Running>>,
     letters: Arc<[Slot<Letter>]>,
-) -> io::Result<()> {
+) -> io::Result<Sender<NextAuthority>> {
+    let (sender, heard) = mpsc::channel();
     if reloader.running().config.proxy.is_some() {
-        return Ok(());
+        return Ok(sender);
     }
     let reloader = Arc::downgrade(reloader);
     let watch = move || {
         confine::keep_files_only();
-        let mut schedule = Schedule::default();
-        thread::sleep(FIRST);
-        while let Some(reloader) = reloader.upgrade() {
+        let mut schedule = Schedule::new(Instant::now());
+        while schedule.wait(&heard) {
+            let Some(reloader) = reloader.upgrade() else {
+                return;
+            };
             let running = reloader.running();
             drop(reloader);
+            let wanted = schedule.wanted(Instant::now());
             // What panics here ends no daemon, and is tried again.
             let looked = thread::scope(|scope| {
-                let look = scope.spawn(|| look(&running, &letters[0]));
+                let look = scope.spawn(|| look(&running, wanted, &letters[0]));
                 look.join()
             });
             let outcome = looked.unwrap_or_else(|_| Outcome::failed(&"what asks has panicked"));
-            let pause = schedule.after(&outcome);
+            let pause = schedule.handle(&outcome, wanted, Instant::now());
             letters[0].post(Letter::NotRenewed(outcome.failure().map(str::to_owned)));
             if let Some(why) = schedule.news(&outcome) {
                 let again = duration(pause.as_secs_f64());
                 tracing::warn!(why, again_in = again, "the certificate is not renewed now");
             }
-            thread::sleep(pause);
         }
     };
     thread::Builder::new().name("renewal".into()).spawn(watch)?;
-    Ok(())
+    Ok(sender)
 }
 
 /// What came of a look.
@@ -87,6 +102,8 @@ pub(super) fn start(
 enum Outcome {
     NotDue,
     Renewed,
+    /// There is a certificate of another authority, and the hub does not know yet that it is kept.
+    Moved,
     /// For this reason.
     Refused(String),
     NoAnswer,
@@ -96,7 +113,7 @@ impl Outcome {
     /// Why there is no fresh certificate although one is wanted.
     fn failure(&self) -> Option<&str> {
         match self {
-            Self::NotDue | Self::Renewed => None,
+            Self::NotDue | Self::Renewed | Self::Moved => None,
             Self::Refused(why) => Some(why),
             Self::NoAnswer => Some("the hub does not answer"),
         }
@@ -107,15 +124,24 @@ impl Outcome {
     }
 }
 
-fn look(running: &Running, first: &Slot<Letter>) -> Outcome {
-    let renewed = renew(running, first);
+fn look(running: &Running, wanted: Option<Fingerprint>, first: &Slot<Letter>) -> Outcome {
+    let renewed = renew(running, wanted, first);
     renewed.unwrap_or_else(|failure| Outcome::failed(&failure.message()))
 }
 
-fn renew(running: &Running, first: &Slot<Letter>) -> Result<Outcome, Failure> {
+fn renew(
+    running: &Running,
+    wanted: Option<Fingerprint>,
+    first: &Slot<Letter>,
+) -> Result<Outcome, Failure> {
     let mut identity = EdgeIdentity::load(&running.config.state)?;
-    if !identity.is_renewal_due(SystemTime::now()) {
+    let moves = wanted.filter(|_| identity.is_enrolled());
+    if moves.is_none() && !identity.is_renewal_due(SystemTime::now()) {
         return Ok(Outcome::NotDue);
+    }
+    let is_new = moves.is_some_and(|wanted| wanted != identity.authority);
+    if let Some(wanted) = moves {
+        identity.move_to_authority(wanted);
     }
     let links = running.links.iter().enumerate();
     let links = links.filter_map(|(number, link)| Some((number, link.as_ref()?)));
@@ -135,7 +161,11 @@ fn renew(running: &Running, first: &Slot<Letter>) -> Result<Outcome, Failure> {
     Ok(match asked? {
         Asked::Certified => {
             first.post(Letter::Renewed(Box::new(identity)));
-            Outcome::Renewed
+            if is_new {
+                Outcome::Moved
+            } else {
+                Outcome::Renewed
+            }
         }
         Asked::Refused(why) => Outcome::Refused(why),
         Asked::NoAnswer(_) => Outcome::NoAnswer,
@@ -143,13 +173,77 @@ fn renew(running: &Running, first: &Slot<Letter>) -> Result<Outcome, Failure> {
 }
 
 /// When to look again, and what to tell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Schedule {
     /// Looks in a row without an answer.
     unanswered: u32,
+    look_at: Instant,
+    /// The authority to move to, and when.
+    next: Option<(Fingerprint, Instant)>,
 }
 
 impl Schedule {
+    fn new(now: Instant) -> Self {
+        Self {
+            unanswered: 0,
+            look_at: now + FIRST,
+            next: None,
+        }
+    }
+
+    /// Waits until it is time to look; false if nobody is there any more to look for.
+    fn wait(&mut self, heard: &Receiver<NextAuthority>) -> bool {
+        loop {
+            let now = Instant::now();
+            match heard.recv_timeout(self.due().saturating_duration_since(now)) {
+                Ok(next) => {
+                    let dice = random_seed().map_or(0, |seed| dice(&seed));
+                    self.hear(next, dice, Instant::now());
+                }
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn due(&self) -> Instant {
+        let move_at = self.next.map_or(self.look_at, |(_, at)| at);
+        move_at.min(self.look_at)
+    }
+
+    /// The hub has another authority. It may say so in each tunnel and to each that begins.
+    fn hear(&mut self, next: NextAuthority, dice: u64, now: Instant) {
+        let authority = Fingerprint::from_bytes(next.fingerprint);
+        if self.next.is_some_and(|(known, _)| known == authority) {
+            return;
+        }
+        let within = Duration::from_secs(next.within.into()).min(LATEST_MOVE);
+        let wait = Duration::from_millis(dice % (within.as_millis() as u64).max(1));
+        let asks_in = duration(wait.as_secs_f64());
+        tracing::info!(%authority, asks_in, "the hub has another authority");
+        self.next = Some((authority, now + wait));
+    }
+
+    /// The authority that it is time to move to.
+    fn wanted(&self, now: Instant) -> Option<Fingerprint> {
+        let (authority, at) = self.next?;
+        (at <= now).then_some(authority)
+    }
+
+    /// Goes by what came of a look; how long it is until the next.
+    fn handle(&mut self, outcome: &Outcome, wanted: Option<Fingerprint>, now: Instant) -> Duration {
+        let pause = self.after(outcome);
+        self.look_at = now + pause;
+        if let Some(wanted) = wanted {
+            self.next = match outcome {
+                Outcome::Moved | Outcome::NoAnswer => Some((wanted, self.look_at)),
+                // It says so again when it is connected to again.
+                Outcome::NotDue | Outcome::Renewed | Outcome::Refused(_) => None,
+            };
+        }
+        pause
+    }
+
     /// How long to wait.
     fn after(&mut self, outcome: &Outcome) -> Duration {
         let unanswered = match outcome {
@@ -160,6 +254,7 @@ impl Schedule {
         match outcome {
             Outcome::NotDue => LOOK,
             Outcome::Renewed => RENEWED,
+            Outcome::Moved => Duration::ZERO,
             Outcome::Refused(_) => REFUSED,
             Outcome::NoAnswer => AGAIN_MOST.min(AGAIN * (1 << (unanswered - 1).min(8))),
         }
@@ -171,14 +266,73 @@ impl Schedule {
     }
 }
 
+/// A number out of random bytes.
+fn dice(seed: &[u8; 32]) -> u64 {
+    let first = seed.first_chunk().expect("there are 32 bytes");
+    u64::from_le_bytes(*first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn authority(number: u8, within: u32) -> NextAuthority {
+        NextAuthority {
+            fingerprint: [number; 32],
+            within,
+        }
+    }
+
+    /// As dice fall, but the same each time.
+    fn dice_of(site: u64) -> u64 {
+        site.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+    }
+
+    #[test]
+    fn five_hundred_sites_that_hear_of_an_authority_at_once_ask_a_few_each_second() {
+        let now = Instant::now();
+        let mut each_second = vec![0; 501];
+        for site in 0..500 {
+            let mut schedule = Schedule::new(now);
+            schedule.hear(authority(1, 500), dice_of(site), now);
+            let (_, at) = schedule.next.unwrap();
+            each_second[at.duration_since(now).as_secs() as usize] += 1;
+        }
+        assert!(each_second.iter().max() <= Some(&10), "{each_second:?}");
+        assert_eq!(each_second[500], 0);
+    }
+
+    #[test]
+    fn a_move_is_tried_until_the_hub_knows_that_it_is_made() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        schedule.hear(authority(1, 100), 7_000, now);
+        let first = Fingerprint::from_bytes([1; 32]);
+        schedule.hear(authority(1, 100), 1_000, now);
+        assert_eq!(schedule.wanted(now + Duration::from_secs(6)), None);
+        let mut at = now + Duration::from_secs(7);
+        assert_eq!(schedule.wanted(at), Some(first), "as it was heard first");
+        assert_eq!(schedule.handle(&Outcome::NotDue, None, at), LOOK);
+        assert_eq!(schedule.due(), at);
+
+        at += schedule.handle(&Outcome::NoAnswer, Some(first), at);
+        assert_eq!(schedule.wanted(at), Some(first));
+        let pause = schedule.handle(&Outcome::Moved, Some(first), at);
+        assert_eq!((pause, schedule.wanted(at)), (Duration::ZERO, Some(first)));
+        schedule.handle(&Outcome::Renewed, Some(first), at);
+        assert_eq!((schedule.next, schedule.due()), (None, at + RENEWED));
+
+        schedule.hear(authority(2, 1), 0, at);
+        let second = Fingerprint::from_bytes([2; 32]);
+        assert_eq!(schedule.wanted(at), Some(second), "the next rotation");
+        schedule.handle(&Outcome::failed(&"no"), Some(second), at);
+        assert_eq!(schedule.next, None);
+    }
+
     /// How often an edge asks within `time`, if its certificate always seems to be old and this
     /// comes of it, and how often the log hears of it.
     fn asks(outcome: &Outcome, time: Duration) -> (u32, u32) {
-        let mut schedule = Schedule::default();
+        let mut schedule = Schedule::new(Instant::now());
         let (mut at, mut asked, mut told) = (Duration::ZERO, 0, 0);
         while at < time {
             asked += 1;

@@ -9,14 +9,16 @@ use std::{
 use super::{
     accounts::Accounts,
     answer::{Answer, Report},
+    leak,
     letter::{Letter, TakesNot},
     limits,
+    passing::Passing,
     running::Running,
     sorted,
 };
 use crate::{
     config::EdgeConfig,
-    control::{Ask, IdentityAnswer, LinkAnswer, LinkBounds, Refused, Request, Response},
+    control::{Ask, IdentityAnswer, LinkAnswer, LinkBounds, LinkRates, Refused, Request, Response},
     daemon::{
         confinement,
         mailbox::{self, Question, Slot},
@@ -37,7 +39,10 @@ use crate::{
 pub(super) struct Front {
     pub(super) reloader: Arc<Reloader<Running>>,
     pub(super) accounts: Arc<Accounts>,
+    pub(super) passing: Passing,
     pub(super) started: Instant,
+    /// What is unreachable without a tunnel was so already when this edge started.
+    pub(super) held_before_start: bool,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
     pub(super) letters: Arc<[Slot<Letter>]>,
     pub(super) journal: Journal,
@@ -82,6 +87,10 @@ impl Ask for Front {
             Request::Usage => self.accounts.document(),
             Request::Speedtest { ref order } => self.speedtests.answer(order),
         }
+    }
+
+    fn note_rates(&self, rates: LinkRates) {
+        self.passing.note(rates, Instant::now());
     }
 }
 
@@ -140,6 +149,10 @@ impl Front {
         let running = self.reloader.running();
         let mut status = status(&running.config, self.started, reports);
         running.describe_limits(&mut status.links);
+        self.accounts.describe(&mut status.links);
+        self.passing.describe(&mut status.links, Instant::now());
+        status.leak = leak::status(&running.config, self.held_before_start);
+        status.config = Some(self.reloader.status());
         status
     }
 
@@ -213,6 +226,9 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         refused_lan,
         sites: Vec::new(),
         tunnels,
+        leak: None,
+        pools: Vec::new(),
+        config: None,
         certificate,
         workers,
         confinement: confinement::status(),
@@ -232,7 +248,10 @@ fn in_order_of_classes(tunnels: &mut [TunnelStatus], config: &EdgeConfig) {
     }
 }
 
-/// A link is down if all its paths are, whatever its interface says.
+/// A path comes up within this, also on a slow link beside others that carry.
+const ANSWERED_WITHIN: f64 = 5.0;
+
+/// A link is down if all its paths are, or if nobody gets one there, whatever its interface says.
 fn judge(link: &mut LinkStatus, tunnels: &[TunnelStatus]) {
     let paths = tunnels.iter().flat_map(|tunnel| &tunnel.paths);
     let paths = paths.filter(|path| path.link.as_ref() == Some(&link.name));
@@ -240,6 +259,15 @@ fn judge(link: &mut LinkStatus, tunnels: &[TunnelStatus]) {
     let paths: Vec<&PathStatus> = paths.collect();
     if link.state == LinkState::Down || !paths.iter().all(dead) {
         return;
+    }
+    if paths.is_empty()
+        && let Some(since) = unanswered(link, tunnels)
+    {
+        link.state = LinkState::Down;
+        link.cause = Some(LinkCause::NoPath);
+        let unknown = || "the hub answers nothing that leaves by it".to_owned();
+        link.reason = Some(link.hub.clone().unwrap_or_else(unknown));
+        link.since_seconds = since;
     }
     let latest = |one: &&&PathStatus, other: &&&PathStatus| {
         one.since_seconds.total_cmp(&other.since_seconds)
@@ -250,6 +278,14 @@ fn judge(link: &mut LinkStatus, tunnels: &[TunnelStatus]) {
         link.reason.clone_from(&path.reason);
         link.since_seconds = path.since_seconds;
     }
+}
+
+/// How long tunnels have asked in vain for a path on a link, if that is long.
+fn unanswered(link: &LinkStatus, tunnels: &[TunnelStatus]) -> Option<f64> {
+    let asks = tunnels.iter().flat_map(|tunnel| &tunnel.unanswered);
+    let here = asks.filter(|ask| ask.link == link.name);
+    let longest = here.map(|ask| ask.since_seconds).reduce(f64::max);
+    longest.filter(|since| *since >= ANSWERED_WITHIN)
 }
 
 /// Whether all of it works, and what does not.
@@ -295,27 +331,16 @@ fn state(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        daemon::{edge::tests::config, tests::tunnel},
-        status::LinkTraffic,
+    use crate::daemon::{
+        edge::tests::config,
+        tests::{self, tunnel},
     };
+    use crate::status::UnansweredStatus;
 
     fn link(state: LinkState) -> LinkStatus {
         LinkStatus {
-            name: "lte".into(),
-            interface: "wwan0".into(),
-            address: None,
-            tier: 1,
-            weight: 1,
             state,
-            cause: None,
-            reason: None,
-            hub: None,
-            since_seconds: 0.0,
-            up_limit_bytes_per_second: None,
-            down_limit_bytes_per_second: None,
-            limited_by_operator: false,
-            traffic: LinkTraffic::default(),
+            ..tests::link("lte")
         }
     }
 
@@ -338,6 +363,33 @@ mod tests {
         assert_eq!(classes, ["voice", "bulk", "rest"]);
         assert_eq!((status.links.len(), status.addresses.len()), (1, 1));
         assert_eq!(status.workers.len(), 2);
+    }
+
+    #[test]
+    fn a_link_is_down_by_which_nobody_gets_a_path_and_not_before_one_could_have_come() {
+        let asks = |since_seconds| {
+            let mut one = tunnel("van", "voice");
+            one.paths.clear();
+            one.unanswered = vec![UnansweredStatus {
+                link: "lte".into(),
+                since_seconds,
+            }];
+            one
+        };
+        let judged = |tunnels: &[TunnelStatus]| {
+            let mut link = link(LinkState::Up);
+            judge(&mut link, tunnels);
+            link
+        };
+
+        assert_eq!(judged(&[asks(1.0)]).state, LinkState::Up);
+        let dead = judged(&[asks(1.0), asks(60.0)]);
+        assert_eq!(dead.state, LinkState::Down);
+        assert_eq!(dead.cause, Some(LinkCause::NoPath));
+        assert_eq!(dead.since_seconds, 60.0);
+        let mut served = tunnel("van", "bulk");
+        served.paths = vec![tests::path("lte")];
+        assert_eq!(judged(&[asks(60.0), served]).state, LinkState::Up);
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::{
 
 use crate::{
     date,
+    identity::Rotation,
     site::SiteName,
-    status::{SiteStatus, State},
+    status::{LeasedPool, SiteStatus, State},
     store::SiteRecord,
 };
 
@@ -31,6 +32,8 @@ pub(crate) enum Trouble {
     Filter,
     /// The host does not forward packets.
     Forwarding,
+    /// It cannot go by the authority that there is.
+    Authority,
 }
 
 /// What was found last.
@@ -45,6 +48,10 @@ pub(crate) struct Found {
     troubles: BTreeMap<Trouble, String>,
     /// Chains of the host's firewall that drop what they are not told to forward.
     blockers: Vec<String>,
+    /// How far the rotation of the authority is, in words.
+    rotation: Option<String>,
+    /// Where sites have their addresses from.
+    pub(crate) pools: Vec<LeasedPool>,
 }
 
 impl Condition {
@@ -55,6 +62,11 @@ impl Condition {
         let joined = joined.filter_map(|site| Some((site.name.clone(), site.seen?)));
         let joined = joined.collect();
         self.lock().joined = joined;
+    }
+
+    /// So many addresses of the pool are leased.
+    pub(crate) fn note_pools(&self, pools: Vec<LeasedPool>) {
+        self.lock().pools = pools;
     }
 
     /// This trouble there is, in words, or not; whether it is new.
@@ -78,6 +90,11 @@ impl Condition {
         new
     }
 
+    /// The authority is rotated, or not.
+    pub(crate) fn note_rotation(&self, rotation: Option<Rotation>) {
+        self.lock().rotation = rotation.map(|rotation| rotation.to_string());
+    }
+
     pub(crate) fn found(&self) -> Found {
         self.lock().clone()
     }
@@ -97,7 +114,7 @@ impl Found {
         (State::Degraded, Some(troubles.join("; ")))
     }
 
-    /// What else an operator should know of the host.
+    /// What else an operator should know.
     pub(crate) fn notes(&self, device: &str) -> Vec<String> {
         let note = |chain: &String| {
             format!(
@@ -106,7 +123,8 @@ impl Found {
                  behind this hub (see Troubleshooting: the tunnel is up, and there is no internet)"
             )
         };
-        self.blockers.iter().map(note).collect()
+        let blockers = self.blockers.iter().map(note);
+        blockers.chain(self.rotation.clone()).collect()
     }
 
     /// Lists the sites that have joined and are not here, also by name; a note if there are more
@@ -160,6 +178,8 @@ mod tests {
             seen: seen.map(at),
             seen_from: Vec::new(),
             certified_until: None,
+            behind: false,
+            moves: true,
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{
         worker::{Io, Lifeline, Worker},
     },
     exit::Failure,
-    identity::{self, Authority, HubIdentity, Tickets},
+    identity::{self, Authority, HubIdentity, Tickets, Trust},
     journal::Journal,
     store::Store,
 };
@@ -62,6 +62,7 @@ impl Boxes {
 pub(super) struct Crew<'a> {
     config: &'a Arc<HubConfig>,
     tickets: Arc<Tickets>,
+    trust: Arc<Trust>,
     tls: Arc<ServerConfig>,
     reset_key: [u8; 32],
     directory: Arc<Directory>,
@@ -77,10 +78,12 @@ impl<'a> Crew<'a> {
         started: Instant,
     ) -> Result<Self, Failure> {
         let tickets = Arc::new(Tickets::load(&config.state, SystemTime::now()));
-        let tls = identity::server_config(identity, Arc::clone(&tickets), config.require_pq)?;
+        let trust = Arc::new(identity::trust(identity, config.require_pq)?);
+        let tls = identity::server_config(&trust, Arc::clone(&tickets))?;
         Ok(Self {
             config,
             tickets,
+            trust,
             tls: Arc::new(tls),
             reset_key: reset_key(identity),
             directory: Arc::default(),
@@ -103,18 +106,19 @@ impl<'a> Crew<'a> {
             condition,
             gateway: Arc::downgrade(gateway),
             journal: self.journal.clone(),
+            trust: Arc::clone(&self.trust),
             relay,
         }
     }
 
     pub(super) fn start_registrar(
         &self,
-        (store, authority): (Store, Authority),
+        (store, authorities): (Store, Vec<Authority>),
         neighbours: Neighbours,
         lifeline: Lifeline,
     ) -> Result<SyncSender<Query>, Failure> {
         let (config, tickets) = (Arc::clone(self.config), Arc::clone(&self.tickets));
-        registrar::start(store, authority, config, tickets, neighbours, lifeline)
+        registrar::start(store, authorities, config, tickets, neighbours, lifeline)
     }
 
     /// The workers, each with a queue of the TUN device.
@@ -156,7 +160,9 @@ impl<'a> Crew<'a> {
 }
 
 /// From the key, so that it survives a restart: edges then learn at once that they must reconnect.
+/// From the former one while there are two, as tunnels are there that know that one.
 fn reset_key(identity: &HubIdentity) -> [u8; 32] {
+    let identity = identity.former.as_deref().unwrap_or(identity);
     let key = hmac::Key::new(hmac::HMAC_SHA256, identity.key.secret_der());
     let tag = hmac::sign(&key, b"sennit stateless reset");
     tag.as_ref().try_into().expect("SHA-256 has 32 bytes")

@@ -66,7 +66,8 @@ impl HubMachine {
                 request,
                 certificates,
                 bearer,
-            } => self.handle_connect(request, certificates, bearer, now),
+                moves,
+            } => self.handle_connect(request, (certificates, bearer, moves), now),
             HubEvent::Enrol {
                 request,
                 certificates,
@@ -122,8 +123,7 @@ impl HubMachine {
     fn handle_connect(
         &mut self,
         request: RequestId,
-        certificates: Vec<CertificateDer<'static>>,
-        bearer: Option<String>,
+        (certificates, bearer, moves): (Vec<CertificateDer<'static>>, Option<String>, bool),
         now: Instant,
     ) {
         let query = Query::Connect {
@@ -131,6 +131,7 @@ impl HubMachine {
             request,
             certificates,
             bearer,
+            moves,
         };
         self.ask(request, query, now);
     }
@@ -295,6 +296,7 @@ impl HubMachine {
             Verdict::Expel { credential, reason } => {
                 self.hub.expel_credential(&credential, &reason, now);
             }
+            Verdict::Offer(credential, next) => self.hub.offer_authority(&credential, next),
             Verdict::Lan { site, lan, refused } => self.hub.set_lan(&site, &lan, &refused),
             Verdict::Replace { site, class } => self.replace(&site, class, now),
             Verdict::Change {
@@ -358,6 +360,8 @@ impl HubMachine {
                 strangers: strangers.now as u64,
                 retried_strangers: strangers.asked_to_retry,
                 refused_strangers: strangers.refused,
+                completed_handshakes: strangers.completed,
+                failed_handshakes: strangers.failed,
                 ..self.strays.counters.status(seen.len())
             },
             seen,

@@ -12,6 +12,7 @@ mod confined;
 mod health;
 mod lans;
 pub(super) mod query;
+mod rotation;
 pub(super) mod targets;
 mod udp;
 
@@ -40,7 +41,7 @@ use crate::{
     config::HubConfig,
     daemon::{mailbox::Slot, worker::Lifeline},
     exit::Failure,
-    identity::{self, Admission, Authority, Proof, Refusal, Tickets},
+    identity::{self, Admission, Authority, Mark, Proof, Refusal, Tickets, Trust},
     journal::{Event, Journal},
     lan::Host,
     reach::Reach,
@@ -71,13 +72,20 @@ pub(super) struct Neighbours {
     /// Weak, so that nothing is left on the host however the daemon ends.
     pub(super) gateway: Weak<Gateway>,
     pub(super) journal: Journal,
+    /// What workers show and believe in handshakes.
+    pub(super) trust: Arc<Trust>,
     /// Who has the sockets of proxied UDP, if any is.
     pub(super) relay: Option<Slot<Order>>,
 }
 
 struct Registrar {
     store: Store,
-    authority: Authority,
+    /// The present one, and the former while it is rotated.
+    authorities: Vec<Authority>,
+    /// Of which state of their files these are.
+    mark: Option<Mark>,
+    /// Sites that hold only the former one.
+    behind: usize,
     config: Arc<HubConfig>,
     tickets: Arc<Tickets>,
     neighbours: Neighbours,
@@ -110,13 +118,13 @@ struct Registrar {
 /// Starts the thread; it ends when the last sender is dropped.
 pub(super) fn start(
     store: Store,
-    authority: Authority,
+    authorities: Vec<Authority>,
     config: Arc<HubConfig>,
     tickets: Arc<Tickets>,
     neighbours: Neighbours,
     lifeline: Lifeline,
 ) -> Result<SyncSender<Query>, Failure> {
-    let mut registrar = Registrar::new(store, authority, config, tickets, neighbours)?;
+    let mut registrar = Registrar::new(store, authorities, config, tickets, neighbours)?;
     registrar.learn_host().map_err(Failure::from)?;
     registrar.learn_confined(SystemTime::now())?;
     registrar.apply_filter().map_err(Failure::from)?;
@@ -140,7 +148,7 @@ pub(super) fn start(
 impl Registrar {
     fn new(
         store: Store,
-        authority: Authority,
+        authorities: Vec<Authority>,
         config: Arc<HubConfig>,
         tickets: Arc<Tickets>,
         neighbours: Neighbours,
@@ -149,7 +157,9 @@ impl Registrar {
         Ok(Self {
             generation: store.generation()?,
             store,
-            authority,
+            authorities,
+            mark: None,
+            behind: 0,
             config,
             tickets,
             neighbours,
@@ -180,8 +190,10 @@ impl Registrar {
                 request,
                 certificates,
                 bearer,
+                moves,
             } => {
-                let verdict = self.answer_connect(request, &certificates, bearer.as_deref(), now);
+                let peer = (&certificates[..], bearer.as_deref(), moves);
+                let verdict = self.answer_connect(request, peer, now);
                 self.neighbours.verdicts[worker].post(verdict);
             }
             Query::Enrol {
@@ -215,14 +227,16 @@ impl Registrar {
     fn answer_connect(
         &mut self,
         request: RequestId,
-        certificates: &[CertificateDer<'static>],
-        bearer: Option<&str>,
+        (certificates, bearer, moves): (&[CertificateDer<'static>], Option<&str>, bool),
         now: SystemTime,
     ) -> Verdict {
         // Whoever is shut out by now goes before its address is somebody else's.
         self.look_for_changes(now);
         match self.admit(certificates, bearer, now) {
-            Ok(grant) => Verdict::Grant(request, grant),
+            Ok(mut grant) => {
+                grant.next = self.next_for(&grant, moves, now);
+                Verdict::Grant(request, grant)
+            }
             Err(refusal) => {
                 log(&refusal, "peer refused");
                 Verdict::Refuse(request, refusal.http_status(), refusal.to_string())
@@ -238,13 +252,14 @@ impl Registrar {
         now: SystemTime,
     ) -> Verdict {
         let store = &mut self.store;
-        let exchange = identity::exchange(store, &self.authority, certificates, body, now);
+        let exchange = identity::exchange(store, &self.authorities, certificates, body, now);
         match exchange.outcome {
             Ok(site) => {
                 tracing::info!(%site, "certificate issued");
                 self.neighbours.journal.note(Event::CertificateIssued {
                     site: site.to_string(),
                 });
+                self.note_shown(certificates, now);
                 self.review(now, |admission| admission.site == site);
                 Verdict::Reply(request, exchange.body.into())
             }
@@ -284,6 +299,7 @@ impl Registrar {
             site: site.to_string(),
             addresses: addresses(lease),
             credential: *admission.proof.digest(),
+            next: None,
         };
         self.admitted.insert(admission.proof, admission);
         Ok(grant)
@@ -317,6 +333,7 @@ impl Registrar {
             self.next_look = now + LOOK_EVERY;
             let wall = SystemTime::now();
             self.tickets.rotate(wall);
+            self.look_after_authority(wall);
             self.look_for_changes(wall);
             if self.is_behind && now >= self.retry_at {
                 self.follow_changes(wall);
@@ -335,6 +352,7 @@ impl Registrar {
                 tracing::warn!(error, "cannot list the addresses of the host");
             }
             self.note_who_is_here();
+            self.note_rotation(SystemTime::now());
             // An address of the hub or of a site may be in somebody's way now, or no longer.
             self.decide_lans();
         }

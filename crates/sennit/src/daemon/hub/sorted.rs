@@ -22,12 +22,17 @@ pub(super) fn sort(config: &HubConfig, packet: &DescribedPacket) -> Option<Packe
         ),
         _ => "the class of the site that takes everything else: no rule of the hub matches".into(),
     };
+    let ignored = match packet.is_told_by_kernel() {
+        true => "; a hub does not look at mark, in and uid",
+        false => "",
+    };
     Some(PacketReason {
         class: class.cloned(),
         rule,
+        unless: Vec::new(),
         why: format!(
             "{why}. That is for a flow that begins behind the hub; the others are answered in the \
-             class in which they came"
+             class in which they came{ignored}"
         ),
     })
 }
@@ -63,6 +68,13 @@ mod tests {
             other
                 .why
                 .starts_with("the class of the site that takes everything else")
+        );
+        assert!(!other.why.contains("look at mark"));
+        let marked = told("tcp 198.51.100.1 10.200.0.2 22 mark 7");
+        assert!(
+            marked
+                .why
+                .ends_with("a hub does not look at mark, in and uid")
         );
     }
 }

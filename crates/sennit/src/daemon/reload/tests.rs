@@ -3,7 +3,7 @@ use std::{cell::RefCell, fs};
 use sennit_linux::poller::Poller;
 
 use super::*;
-use crate::{config::EdgeConfig, daemon::mailbox, journal::Keeper};
+use crate::{config::EdgeConfig, control::ConfigOrder, daemon::mailbox, journal::Keeper};
 
 thread_local! {
     /// Whose state has to be locked while this thread reads a file.
@@ -127,4 +127,22 @@ fn the_first_worker_has_a_letter_when_all_others_have_it() {
         first.join().unwrap()
     });
     assert_eq!(told, [0, 1, 2]);
+}
+
+#[test]
+fn whether_the_last_reload_was_taken_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reloader, _keeper) = reloader(directory.path(), "old");
+    let successful = || reloader.status().last_reload_successful;
+    assert!(successful(), "it has started with it");
+
+    fs::remove_file(&reloader.file).unwrap();
+    reloader.reload(None);
+    assert!(!successful(), "there is nothing to read");
+
+    fs::write(&reloader.file, "new").unwrap();
+    reloader.reload(Some(60));
+    assert!(successful());
+    reloader.handle_config(&ConfigOrder::Revert);
+    assert!(!successful(), "it was taken back");
 }

@@ -15,8 +15,11 @@ const MOST_WITH_MESSAGES: u16 = 64;
 const MOST_STREAMS: u16 = 256;
 
 impl Options {
-    /// Why such a test is not for this server, and what to say instead.
-    pub(super) fn allow(&self, plan: &Plan) -> Result<(), String> {
+    /// Whether such a test is for this server.
+    ///
+    /// # Errors
+    /// Why it is not, and what to say instead.
+    pub fn allow(&self, plan: &Plan) -> Result<(), String> {
         let said = plan.token.as_deref().unwrap_or_default();
         if let Some(token) = &self.token
             && constant_time::verify_slices_are_equal(token.as_bytes(), said.as_bytes()).is_err()

@@ -31,7 +31,7 @@ impl Text {
             ("LINK QUEUE", Side::Right),
             ("HELD", Side::Left),
         ];
-        self.table("  ", columns, rows);
+        self.table("  ", &columns, rows);
         let mut waits = queue(ours, &tunnel.queue);
         if let Some(far) = &tunnel.queue_down {
             waits += &format!("; {}", queue("down", &far.queue));
@@ -74,13 +74,13 @@ fn queue(way: &str, queue: &QueueStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::status::{Status, render};
+    use crate::status::{Status, WIDTH, render};
 
     #[test]
     fn both_directions_of_a_shared_link_are_shown() {
         let full = include_str!("../../../tests/parts/schema/full.json");
         let status: Status = serde_json::from_str(full).unwrap();
-        let text = render(&status, false);
+        let text = render(&status, false, WIDTH);
         for line in [
             "  SHARED  WAY     CARRIES      GIVEN      SENDS  LINK QUEUE  HELD",
             "  lte     up    48.0 Mb/s  32.0 Mb/s  32.0 Mb/s      1.0 ms  yes",

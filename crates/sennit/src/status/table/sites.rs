@@ -15,7 +15,7 @@ impl Text {
         if !rows.is_empty() {
             self.lines.push(String::new());
             let columns = [("SITE THAT IS AWAY", Side::Left), ("LAST HERE", Side::Left)];
-            self.table("", columns, rows);
+            self.table("", &columns, rows);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sennit::api::{self, Api};
 use sennit::config::ApiConfig;
-use sennit::control::{Ask, Refused, Request, Response, Server};
+use sennit::control::{Ask, Entrance, Refused, Request, Response, Server};
 use sennit::history::Recorder;
 use sennit::journal::Keeper;
 use sennit::status::{Role, State, Status};
@@ -121,7 +121,10 @@ impl World {
         let socket = dir.path().join("edge.sock");
         let (door, visitors) = api::door();
         let asked = Arc::clone(&fake);
-        let server = Server::bind_with_http(&socket, move |it| asked.answer(it), door).unwrap();
+        let server = {
+            let entrance = Entrance::open(&socket).unwrap();
+            Server::start_with_http(entrance, move |it| asked.answer(it), door).unwrap()
+        };
         let ask: Arc<dyn Ask> = Arc::clone(&fake) as Arc<dyn Ask>;
         let keeper = Keeper::start(&dir.path().join("journal.db")).unwrap();
         let recorder = Recorder::start(&dir.path().join("history.db"), Arc::clone(&ask)).unwrap();

@@ -15,12 +15,21 @@ fn shake_hands(
 ) -> Result<Seen, rustls::Error> {
     let state = tempfile::tempdir().unwrap();
     let tickets = Tickets::load(state.path(), SystemTime::now());
-    let server = identity::server_config(hub, Arc::new(tickets), require_pq).unwrap();
+    let server = server(hub, Arc::new(tickets), require_pq);
     meet(&Arc::new(client), name, server)
 }
 
+pub(super) fn server(
+    hub: &HubIdentity,
+    tickets: Arc<Tickets>,
+    require_pq: bool,
+) -> rustls::ServerConfig {
+    let trust = Arc::new(identity::trust(hub, require_pq).unwrap());
+    identity::server_config(&trust, tickets).unwrap()
+}
+
 /// A handshake and what follows it.
-fn meet(
+pub(super) fn meet(
     client: &Arc<rustls::ClientConfig>,
     name: String,
     server: rustls::ServerConfig,
@@ -57,11 +66,11 @@ fn meet(
 }
 
 #[derive(Debug)]
-struct Seen {
-    resumed: bool,
+pub(super) struct Seen {
+    pub(super) resumed: bool,
     /// Bytes that the server sent after the handshake.
     after: usize,
-    peer: Vec<CertificateDer<'static>>,
+    pub(super) peer: Vec<CertificateDer<'static>>,
     group: String,
     alpn: Vec<u8>,
 }
@@ -127,7 +136,7 @@ impl Returning {
     }
 
     fn meet(&self, tickets: Arc<Tickets>) -> Seen {
-        let server = identity::server_config(&self.hub.identity, tickets, false).unwrap();
+        let server = server(&self.hub.identity, tickets, false);
         meet(&self.config, self.server_name.clone(), server).unwrap()
     }
 
@@ -184,7 +193,7 @@ fn tickets_are_of_all_workers_of_a_hub_until_their_key_is_forgotten_and_of_no_ot
     // Another hub that has got hold of a ticket cannot take up its session.
     let other = Hub::new();
     let others = Arc::new(Tickets::load(other.dir.path(), van.now));
-    let server = identity::server_config(&other.identity, others, false).unwrap();
+    let server = server(&other.identity, others, false);
     let met = meet(&van.config, van.server_name.clone(), server);
     assert!(met.unwrap_err().to_string().contains("another hub"));
 }
@@ -208,8 +217,8 @@ fn handshakes_that_nobody_answers_leave_an_edge_tickets_for_the_next() {
 fn a_hub_that_requires_post_quantum_resumes_no_classic_session() {
     let van = Returning::new();
     let meet_with = |require_pq| {
-        let server = identity::server_config(&van.hub.identity, van.tickets(), require_pq);
-        meet(&van.classic, van.server_name.clone(), server.unwrap())
+        let server = server(&van.hub.identity, van.tickets(), require_pq);
+        meet(&van.classic, van.server_name.clone(), server)
     };
     assert!(!meet_with(false).unwrap().resumed);
     let resumed = meet_with(false).unwrap();
@@ -225,7 +234,7 @@ fn a_fresh_certificate_is_shown_and_not_resumed() {
     for _ in 0..2 {
         let tls = identity::client_config(&edge.identity).unwrap();
         let tickets = Arc::new(Tickets::load(state.path(), SystemTime::now()));
-        let server = identity::server_config(&hub.identity, tickets, false).unwrap();
+        let server = server(&hub.identity, tickets, false);
         let seen = meet(&Arc::new(tls.config), tls.server_name, server).unwrap();
         assert!(!seen.resumed && !seen.peer.is_empty());
     }
@@ -378,7 +387,13 @@ fn what_a_hub_signs_that_boots_in_1970_is_good_when_its_clock_is_set() {
     let invitation = identity::invite(&mut hub.store, authority, &site, &hubs, DAY, booted);
     let mut edge = Edge::join(&invitation.unwrap());
     let request = edge.identity.enrollment_request().unwrap();
-    let answer = identity::exchange(&mut hub.store, authority, &[], &request, booted);
+    let answer = identity::exchange(
+        &mut hub.store,
+        slice::from_ref(authority),
+        &[],
+        &request,
+        booted,
+    );
     edge.identity.accept(&answer.body).unwrap();
 
     let seen = handshake(

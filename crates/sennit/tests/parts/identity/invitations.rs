@@ -197,7 +197,8 @@ fn of_many_that_use_a_token_at_once_one_gets_in() {
         let request = edge.identity.enrollment_request().unwrap();
         let mut store = Store::open(state).unwrap();
         start.wait();
-        identity::exchange(&mut store, authority, &[], &request, SystemTime::now()).outcome
+        let authorities = slice::from_ref(authority);
+        identity::exchange(&mut store, authorities, &[], &request, SystemTime::now()).outcome
     };
 
     let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -223,6 +224,7 @@ fn a_token_is_judged_when_it_is_used_up_and_not_before() {
         let certificate = NewCertificate {
             site,
             fingerprint: key,
+            authority: &[9; 32],
             der: b"certificate",
             key,
             not_after: now + 365 * DAY,

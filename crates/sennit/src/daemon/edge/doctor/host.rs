@@ -11,7 +11,7 @@ use sennit_linux::{
     netlink::{Family, Netlink, Route, Rule, TABLE_MAIN},
 };
 
-use super::Finding;
+use super::{Code, Finding};
 use crate::{
     config::{EdgeConfig, Prefix},
     control::{Client, Request},
@@ -47,7 +47,7 @@ pub(super) fn clock(identity: &EdgeIdentity, now: SystemTime) -> Option<Finding>
              the tunnel works all the same",
             apart(from, now)
         );
-        return Some(Finding::warning("clock-slow", message, advice));
+        return Some(Finding::warning(Code::ClockSlow, message, advice));
     }
     if now > until {
         let message = format!(
@@ -56,21 +56,21 @@ pub(super) fn clock(identity: &EdgeIdentity, now: SystemTime) -> Option<Finding>
         );
         let advice = "look at the clock (timedatectl); if it is right, ask the hub for a new token \
                       and join with --force";
-        return Some(Finding::error("clock-fast", message, advice));
+        return Some(Finding::error(Code::ClockFast, message, advice));
     }
     let days = until.duration_since(now).unwrap_or_default().as_secs() / 86_400;
     (days < OLD).then(|| {
         let message = format!("the certificate is good for {days} days, and was not renewed");
         let advice = "`sennit status` says why, while the edge runs; or ask the hub for a new token \
                       and join with --force";
-        Finding::warning("certificate-old", message, advice)
+        Finding::warning(Code::CertificateOld, message, advice)
     })
 }
 
 pub(super) fn device() -> Option<Finding> {
     (!Path::new(TUN).exists()).then(|| {
         Finding::error(
-            "no-tun",
+            Code::NoTun,
             format!("{TUN} is not there, and without it there is no tunnel"),
             "load the module: modprobe tun; in a container, pass the device in",
         )
@@ -85,7 +85,7 @@ pub(super) fn forwarding(config: &EdgeConfig) -> Option<Finding> {
     let blockers = sennit_linux::forward_blockers().ok()?;
     (!blockers.is_empty()).then(|| {
         Finding::warning(
-            "forward-blocked",
+            Code::ForwardBlocked,
             format!(
                 "the firewall drops forwarded packets unless it is told otherwise: {}",
                 blockers.join(", ")
@@ -118,7 +118,7 @@ fn without_tunnel(status: &Status) -> Option<Finding> {
     let why = tunnel.reason.as_ref()?;
     (tunnel.since_seconds > CONNECTING).then(|| {
         Finding::error(
-            "no-tunnel",
+            Code::NoTunnel,
             format!("the hub answers, and yet the edge that runs here has no tunnel: {why}"),
             "if the hub refuses the site, have it invite the site again (`sennit invite SITE --hub \
              ADDR:PORT` there), say `sennit join --force TOKEN` here; else \
@@ -153,14 +153,14 @@ pub(super) fn other_routes(config: &EdgeConfig, netlink: &mut Netlink) -> Vec<Fi
         });
         let (code, advice) = match is_vpn {
             true => (
-                "other-vpn",
+                Code::OtherVpn,
                 format!(
                     "stop that VPN, or give it routes that are not in `routes`; \
                      `ip route show dev {name}` and `ip rule` show them"
                 ),
             ),
             false => (
-                "other-rule",
+                Code::OtherRule,
                 format!("`ip rule` shows {how}: delete it, or give it a higher number than ours"),
             ),
         };
@@ -267,6 +267,8 @@ mod tests {
 
     use serde_json::json;
 
+    use std::slice;
+
     use super::*;
     use crate::{
         config::Severity,
@@ -288,18 +290,24 @@ mod tests {
         let mut van = EdgeIdentity::join(&van, &invited, false).unwrap();
         assert_eq!(clock(&van, issued), None, "there is none yet");
         let request = van.enrollment_request().unwrap();
-        let answer = identity::exchange(&mut store, &authority, &[], &request, issued);
+        let answer = identity::exchange(
+            &mut store,
+            slice::from_ref(&authority),
+            &[],
+            &request,
+            issued,
+        );
         van.accept(&answer.body).unwrap();
 
         let code = |days| clock(&van, issued + days * DAY).map(|finding| finding.code);
 
         assert_eq!([1, 250, 300].map(code), [None; 3]);
-        assert_eq!(code(320), Some("certificate-old"));
-        assert_eq!(code(366), Some("clock-fast"));
+        assert_eq!(code(320), Some(Code::CertificateOld));
+        assert_eq!(code(366), Some(Code::ClockFast));
         let slow = clock(&van, issued - DAY).unwrap();
         assert_eq!(
             (slow.code, slow.severity),
-            ("clock-slow", Severity::Warning)
+            (Code::ClockSlow, Severity::Warning)
         );
     }
 
@@ -321,7 +329,7 @@ mod tests {
 
         let refused = without_tunnel(&status("connecting", 20.0)).expect("that is worth a word");
 
-        assert_eq!(refused.code, "no-tunnel");
+        assert_eq!(refused.code, Code::NoTunnel);
         assert!(refused.message.contains("`van` is revoked"), "{refused:?}");
         assert_eq!(without_tunnel(&status("connecting", 1.0)), None);
         assert_eq!(without_tunnel(&status("degraded", 20.0)), None);

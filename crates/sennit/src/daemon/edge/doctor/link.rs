@@ -12,7 +12,7 @@ use sennit_linux::{
     netlink::{Family, Interface, LinkState, Netlink},
 };
 
-use super::{Finding, LinkFacts, Nat};
+use super::{Code, Finding, LinkFacts, Nat};
 use crate::{
     config::{self, EdgeConfig},
     daemon::edge::{
@@ -52,7 +52,7 @@ pub(super) fn look(
             let message = explain(&error);
             return (
                 facts,
-                vec![Finding::error("no-interface", message, advice).on(link)],
+                vec![Finding::error(Code::NoInterface, message, advice).on(link)],
             );
         }
     };
@@ -101,23 +101,23 @@ fn carrier(interface: &Interface) -> Option<Finding> {
         .or(interface.source(Family::V6));
     match (interface.state, any) {
         (LinkState::AdminDown, _) => Some(Finding::error(
-            "switched-off",
+            Code::SwitchedOff,
             format!("interface {name} is switched off"),
             format!("switch it on: ip link set {name} up"),
         )),
         (LinkState::NoCarrier, _) => Some(Finding::error(
-            "no-carrier",
+            Code::NoCarrier,
             format!("interface {name} has no carrier"),
             "look at the cable, the modem's power, or its SIM and signal",
         )),
         (LinkState::Up, None) => Some(Finding::error(
-            "no-address",
+            Code::NoAddress,
             format!("interface {name} has no address"),
             "have the network give it one (DHCP, router advertisements), or set it",
         )),
         (LinkState::Up, Some(IpAddr::V4(address))) if address.is_link_local() => {
             Some(Finding::error(
-                "no-dhcp",
+                Code::NoDhcp,
                 format!("interface {name} has only the address {address}, which it gave itself"),
                 "no DHCP server answers there: look at the modem or the router",
             ))
@@ -137,7 +137,7 @@ fn gateway(interface: &Interface) -> Option<Finding> {
     ways.next().is_none().then(|| {
         let name = &interface.name;
         Finding::error(
-            "no-gateway",
+            Code::NoGateway,
             format!("no default route leads out of interface {name}"),
             format!("have DHCP set it, or: ip route add default via GATEWAY dev {name} metric 100"),
         )
@@ -155,7 +155,7 @@ fn reverse_path(interface: &str, running: bool) -> Option<Finding> {
     let strict = running && read("all").max(read(interface)) == 1;
     strict.then(|| {
         Finding::error(
-            "rp-filter",
+            Code::RpFilter,
             format!("rp_filter is strict on {interface}: answers that come in there are dropped"),
             format!(
                 "something has set it after the edge started: sysctl \
@@ -178,7 +178,7 @@ fn reach(config: &EdgeConfig, way: &Way, facts: &mut LinkFacts) -> Vec<Finding> 
     if hubs.is_empty() {
         let named: Vec<String> = config.hub.iter().map(ToString::to_string).collect();
         return vec![Finding::error(
-            "no-name",
+            Code::NoName,
             format!("no resolver knows {} by this link", named.join(", ")),
             "look at /etc/resolv.conf, or put the hub's address into `hub` beside its name",
         )];
@@ -208,16 +208,16 @@ fn reach(config: &EdgeConfig, way: &Way, facts: &mut LinkFacts) -> Vec<Finding> 
         let v6_fails = facts.answers_v4 == Some(true) && facts.answers_v6 == Some(false);
         findings.extend(v6_fails.then(|| {
             Finding::warning(
-                "ipv6-broken",
+                Code::Ipv6Broken,
                 "the link has an IPv6 address, and the hub answers by IPv4 only",
                 "the tunnel goes by IPv4; have the network route IPv6, or take the address away",
             )
         }));
     } else if let Some(verdict) = verdicts.first() {
-        findings.push(silence(way, verdict));
+        findings.extend(silence(way, verdict));
     } else {
         findings.push(Finding::error(
-            "no-family",
+            Code::NoFamily,
             "the link has no address of a family that the hub has",
             "give the hub an address of the link's family, or the link one of the hub's",
         ));
@@ -237,22 +237,22 @@ fn hubs(config: &EdgeConfig, way: &Way) -> Vec<SocketAddr> {
     hubs
 }
 
-/// Why the hub does not answer.
-fn silence(way: &Way, verdict: &Verdict) -> Finding {
+/// Why the hub does not answer, if it does not.
+fn silence(way: &Way, verdict: &Verdict) -> Option<Finding> {
     let hub = verdict.hub;
     let port = hub.port();
     let said = |code, advice: &str| Finding::error(code, verdict.to_string(), advice);
-    match (&verdict.udp, verdict.tcp) {
+    Some(match (&verdict.udp, verdict.tcp) {
         (Udp::NotSent(_), _) => said(
-            "firewall-here",
+            Code::FirewallHere,
             "let this host send UDP to the hub: `nft list ruleset` shows what forbids it",
         ),
         (Udp::Refused, _) => said(
-            "hub-refused",
+            Code::HubRefused,
             "start the hub, or correct the port in `hub`; at the hub: sennit status",
         ),
         (Udp::Silent, tcp) if tcp == Tcp::Web || is_portal(way, hub) => Finding::error(
-            "captive-portal",
+            Code::CaptivePortal,
             format!("{hub}: UDP gets no answer, and a web server answers in the hub's place"),
             format!(
                 "log in at the network's page: curl --interface {} http://{}/",
@@ -261,19 +261,19 @@ fn silence(way: &Way, verdict: &Verdict) -> Finding {
             ),
         ),
         (Udp::Silent, Tcp::Accepted | Tcp::Reset) => said(
-            "udp-blocked",
+            Code::UdpBlocked,
             &format!("have UDP port {port} let through here or at the hub, or try another port"),
         ),
         (Udp::Silent, Tcp::Silent | Tcp::Web) => said(
-            "no-answer",
+            Code::NoAnswer,
             "look whether the hub runs, and whether anything passes on this link at all",
         ),
         (Udp::Unreachable(_), _) => said(
-            "unreachable",
+            Code::Unreachable,
             "look at the routes of this link: `ip route show table all`",
         ),
-        (Udp::Answered, _) => said("answered", "nothing"),
-    }
+        (Udp::Answered, _) => return None,
+    })
 }
 
 /// Whether a web server answers at an address where there is a hub.
@@ -309,7 +309,7 @@ fn size(config: &EdgeConfig, way: &Way, hub: SocketAddr, facts: &mut LinkFacts) 
             "the path to the hub"
         };
         Finding::warning(
-            "small-mtu",
+            Code::SmallMtu,
             format!(
                 "{where_} carries packets of {largest} bytes, and full packets of the tunnel need {wanted}"
             ),

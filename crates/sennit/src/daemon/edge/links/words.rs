@@ -52,7 +52,8 @@ impl Link {
         }
     }
 
-    pub(super) fn status(&self, now: Instant) -> LinkStatus {
+    /// `first` is the best rank that any link has.
+    pub(super) fn status(&self, first: u8, now: Instant) -> LinkStatus {
         let off = self.off();
         let up = self.bound.iter().any(Option::is_some) && off.is_none();
         let (cause, reason) = match (&self.complaint, off) {
@@ -71,9 +72,13 @@ impl Link {
             reason,
             hub: self.refused(now),
             since_seconds: now.saturating_duration_since(self.since).as_secs_f64(),
+            standby: self.rank > first,
             up_limit_bytes_per_second: None,
             down_limit_bytes_per_second: None,
             limited_by_operator: false,
+            sent_bytes_per_second: None,
+            received_bytes_per_second: None,
+            account: None,
             traffic: LinkTraffic::default(),
         }
     }

@@ -47,7 +47,12 @@ impl EdgeMachine {
     }
 
     pub(super) fn prove_by(&mut self, proofs: Proofs) {
-        if let Err(error) = self.edge.set_tls(proofs.tls, Some(proofs.classic)) {
+        let Proofs {
+            tls,
+            classic,
+            server_name,
+        } = proofs;
+        if let Err(error) = self.edge.set_tls(tls, Some(classic), server_name) {
             tracing::error!(%error, "cannot use the fresh certificate");
         }
     }

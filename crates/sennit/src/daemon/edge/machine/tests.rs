@@ -43,6 +43,7 @@ fn second(running: &Arc<Running>, journal: &Journal) -> (EdgeMachine, Mailbox<Le
         running: Arc::clone(running),
         up: 0,
         journal: journal.clone(),
+        moves: std::sync::mpsc::channel().0,
     };
     (machine, first)
 }

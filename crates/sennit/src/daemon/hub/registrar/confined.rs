@@ -9,6 +9,7 @@ use sennit_packet::Prefix;
 use super::{Registrar, Verdict, addresses, lans};
 use crate::{
     daemon::hub::gateway::Plan,
+    leases::Leases,
     reach::Reach,
     site::SiteName,
     store::{Lease, SiteRecord, StoreError},
@@ -20,7 +21,9 @@ impl Registrar {
         let sites = self.store.sites(now);
         self.note_reading(sites.as_ref().err());
         if let Ok(sites) = &sites {
-            self.neighbours.condition.note_sites(sites);
+            let condition = &self.neighbours.condition;
+            condition.note_sites(sites);
+            condition.note_pools(Leases::of(sites, Some(&self.config.pool)).pools);
         }
         sites
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use sennit_core::ClassId;
 use sennit_engine::{Credential, Grant, HubConfig as HubChange, RequestId, UdpRefusal};
-use sennit_masque::connect_udp::Target;
+use sennit_masque::{capsule::NextAuthority, connect_udp::Target};
 use sennit_packet::Prefix;
 
 use crate::{
@@ -43,6 +43,8 @@ pub(in crate::daemon) enum Query {
         request: RequestId,
         certificates: Vec<CertificateDer<'static>>,
         bearer: Option<String>,
+        /// It moves to another authority when it is told of one.
+        moves: bool,
     },
     /// May this peer have a certificate?
     Enrol {
@@ -91,6 +93,8 @@ pub(in crate::daemon) enum Verdict {
         credential: Credential,
         reason: String,
     },
+    /// Who was let in by this should move to another authority.
+    Offer(Credential, NextAuthority),
     /// What is routed to a site, and what of its announcement is not.
     Lan {
         site: String,

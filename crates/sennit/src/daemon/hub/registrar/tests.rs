@@ -5,6 +5,7 @@ use std::time::Duration;
 use sennit_core::ClassId;
 use sennit_engine::UdpRefusal;
 use sennit_linux::poller::Poller;
+use sennit_masque::capsule::NextAuthority;
 use tempfile::TempDir;
 
 use super::*;
@@ -34,23 +35,28 @@ impl World {
         let keeper = Keeper::start(&dir.path().join("events.jsonl")).unwrap();
         let (verdicts, verdict_slot) = mailbox::open(&poller, 0).unwrap();
         let (orders, order_slot) = mailbox::open(&poller, 1).unwrap();
+        let names = ["hub.example".to_owned()];
+        let identity = identity::HubIdentity::init(dir.path(), &names, now).unwrap();
+        let trust = Arc::new(identity::trust(&identity, false).unwrap());
         let neighbours = Neighbours {
             verdicts: [verdict_slot].into(),
             directory: Arc::default(),
             condition: Arc::default(),
             gateway: Weak::new(),
             journal: keeper.journal().clone(),
+            trust,
             relay: Some(order_slot),
         };
-        let text = "[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\n[connect_udp]\n";
+        let text = format!(
+            "[hub]\nlisten = ['0.0.0.0:443']\npool = ['10.200.0.0/16']\nstate = '{}'\n[connect_udp]\n",
+            dir.path().display()
+        );
         let config = HubConfig::parse("hub.toml", text.as_bytes())
             .unwrap()
             .config;
-        let names = ["hub.example".to_owned()];
-        let identity = identity::HubIdentity::init(dir.path(), &names, now).unwrap();
         let registrar = Registrar::new(
             Store::create(dir.path()).unwrap(),
-            identity.authority,
+            identity.into_authorities(),
             Arc::new(config),
             Arc::new(Tickets::load(dir.path(), now)),
             neighbours,
@@ -76,6 +82,41 @@ impl World {
             certificates: Vec::new(),
             bearer: Some(token.unwrap()),
         }
+    }
+
+    /// A site that has joined.
+    fn joined(&mut self, name: &str) -> identity::EdgeIdentity {
+        let (site, now) = (name.parse().unwrap(), SystemTime::now());
+        let hubs = ["192.0.2.1:443".parse().unwrap()];
+        let authorities = &self.registrar.authorities;
+        let ttl = Duration::from_secs(3600);
+        let invited = identity::invite(&mut self.store, &authorities[0], &site, &hubs, ttl, now);
+        let state = self._dir.path().join(name);
+        let mut edge = identity::EdgeIdentity::join(&state, &invited.unwrap(), false).unwrap();
+        let request = edge.enrollment_request().unwrap();
+        let answer = identity::exchange(&mut self.store, authorities, &[], &request, now);
+        edge.accept(&answer.body).unwrap();
+        edge
+    }
+
+    /// To which authority a site should move that asks for a tunnel.
+    fn next(&mut self, edge: &identity::EdgeIdentity, moves: bool) -> Option<NextAuthority> {
+        let (request, chain) = (RequestId::of_nobody(7), chain(edge));
+        let peer = (&chain[..], None, moves);
+        let verdict = self
+            .registrar
+            .answer_connect(request, peer, SystemTime::now());
+        match verdict {
+            Verdict::Grant(_, grant) => grant.next,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the status says of the authority.
+    fn rotation(&mut self) -> String {
+        self.registrar.note_rotation(SystemTime::now());
+        let found = self.registrar.neighbours.condition.found();
+        found.notes("sennit0").concat()
     }
 
     /// The sites that have joined and have no tunnel, as the status lists them.
@@ -110,6 +151,88 @@ impl World {
         assert_eq!(opened, usize::from(refusal.is_none()));
         refusal.map_or(Ok(()), Err)
     }
+}
+
+/// What a site shows.
+fn chain(edge: &identity::EdgeIdentity) -> Vec<CertificateDer<'static>> {
+    match &edge.credential {
+        identity::Credential::Enrolled { chain, .. } => chain.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_is_here_is_told_of_another_authority_and_so_is_who_comes_until_it_has_moved() {
+    let mut world = World::new();
+    let (mut van, now, start) = (world.joined("van"), SystemTime::now(), Instant::now());
+    assert_eq!(world.next(&van, true), None);
+    let state = world._dir.path().to_owned();
+    let said =
+        |world: &World| -> Vec<Verdict> { std::iter::from_fn(|| world.verdicts.next()).collect() };
+
+    let present = identity::rotate(&state, now).unwrap();
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+    let next = NextAuthority {
+        fingerprint: *present.as_bytes(),
+        within: 1,
+    };
+    let told = said(&world);
+    let is_it = |verdict: &&Verdict| matches!(verdict, Verdict::Offer(_, it) if *it == next);
+    assert_eq!(told.iter().filter(is_it).count(), 1, "{told:?}");
+    assert_eq!(world.next(&van, false), Some(next));
+    let words = world.rotation();
+    assert!(
+        words.contains("van (its Sennit is too old, last here"),
+        "{words}"
+    );
+    assert_eq!(
+        world.next(&van, true),
+        Some(next),
+        "after a restart with a newer one"
+    );
+    assert!(world.rotation().contains("van (last here"));
+
+    let old = chain(&van);
+    van.move_to_authority(present);
+    let request = RequestId::of_nobody(8);
+    let body = van.enrollment_request().unwrap();
+    match world.registrar.answer_enrol(request, &old, &body, now) {
+        Verdict::Reply(_, answer) => van.accept(&answer).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    assert!(world.rotation().contains("van ("), "it may have been lost");
+    let body = van.enrollment_request().unwrap();
+    world
+        .registrar
+        .answer_enrol(request, &chain(&van), &body, now);
+    let words = world.rotation();
+    assert!(words.contains("all sites know the present one"), "{words}");
+
+    identity::finish_rotation(&state, false, now).unwrap();
+    world.registrar.attend(start + 4 * LOOK_EVERY);
+    assert_eq!(world.rotation(), "");
+    assert_eq!(world.registrar.authorities.len(), 1);
+    let told = said(&world);
+    assert!(told.is_empty(), "its tunnel goes on: {told:?}");
+    assert_eq!(world.next(&van, true), None);
+}
+
+#[test]
+fn who_is_locked_out_loses_its_tunnel_when_the_former_authority_is_dropped() {
+    let mut world = World::new();
+    let (van, now, start) = (world.joined("van"), SystemTime::now(), Instant::now());
+    world.next(&van, false);
+    identity::rotate(world._dir.path(), now).unwrap();
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+
+    identity::finish_rotation(world._dir.path(), true, now).unwrap();
+    world.registrar.attend(start + 4 * LOOK_EVERY);
+
+    let mut verdicts = std::iter::from_fn(|| world.verdicts.next());
+    assert!(
+        verdicts.any(|verdict| matches!(verdict, Verdict::Expel { reason, .. }
+        if reason.contains("needs a new invitation")))
+    );
 }
 
 #[test]
@@ -282,6 +405,7 @@ fn a_token_that_has_expired_confines_a_client_until_its_name_is_a_sites() {
     let certificate = crate::store::NewCertificate {
         site: &name,
         fingerprint: &[1; 32],
+        authority: &[3; 32],
         der: &[],
         key: &[2; 32],
         not_after: later + Duration::from_secs(1),

@@ -1,10 +1,10 @@
-//! Where it was measured, and of which source.
+//! Where something was measured.
 
 use serde::{Deserialize, Serialize};
 
-/// What it was measured on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Machine {
+/// A machine, as far as it decides figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
     kernel: String,
     cpu: String,
     cores: usize,
@@ -20,7 +20,9 @@ impl std::fmt::Display for Machine {
 }
 
 impl Machine {
-    pub(crate) fn here() -> Self {
+    /// The one that this runs on.
+    #[must_use]
+    pub fn here() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let value = |text: &str, key: &str| {
             let line = text.lines().find(|line| line.starts_with(key));
@@ -44,15 +46,4 @@ impl Machine {
             memory_bytes: kilobytes.unwrap_or(0_u64) * 1024,
         }
     }
-}
-
-/// What git calls the source around here.
-pub(super) fn commit() -> String {
-    let described = std::process::Command::new("git")
-        .args(["describe", "--always", "--dirty"])
-        .stderr(std::process::Stdio::null())
-        .output();
-    let described = described.ok().filter(|output| output.status.success());
-    let name = described.and_then(|output| String::from_utf8(output.stdout).ok());
-    name.map(|name| name.trim().to_owned()).unwrap_or_default()
 }

@@ -1,48 +1,29 @@
-//! The picture: on a terminal, or as text.
+//! One look as text, which `--once` prints.
 
-use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{self, Cell, Table, Widget};
 
+use super::entries;
 use super::rates::{Now, Row};
-use crate::status::{self, Role, State};
+use crate::status::{self, Role};
 
-/// Narrower than this, there is no column for reasons.
-const WIDE: u16 = 100;
-/// Columns between the name and the reason.
+/// Columns behind the name.
 const NUMBERS: [u16; 6] = [5, 5, 10, 10, 9, 7];
 /// Columns of all of them, with the gaps around.
 const MIDDLE: u16 = 46 + 7;
-/// The least that names get, and reasons where there is room for a column of them.
+/// The least that names get.
 const NAME: u16 = 12;
-const REASON: u16 = 30;
-
-/// Draws on a terminal; so many rows of the lists are left out.
-pub(super) fn draw(now: &Now, skipped: u16, frame: &mut Frame<'_>) {
-    let area = frame.area();
-    let why = if area.width < WIDE { 0 } else { REASON };
-    let room = area.width.saturating_sub(MIDDLE + why).max(NAME);
-    let columns = Columns {
-        name: longest_name(now).min(room),
-        has_why: why > 0,
-    };
-    paint(now, skipped, columns, area, frame.buffer_mut());
-}
 
 /// The whole picture as lines with whole names, and the reasons below it.
 pub(super) fn text(now: &Now, width: u16) -> String {
-    let columns = Columns {
-        name: longest_name(now),
-        has_why: false,
-    };
-    let width = width.max(MIDDLE + columns.name);
+    let name = longest_name(now);
+    let width = width.max(MIDDLE + name);
     let height = u16::try_from(now.rows()).unwrap_or(u16::MAX - 7) + 7;
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);
-    paint(now, 0, columns, area, &mut buffer);
+    paint(now, name, area, &mut buffer);
     let line = |y| -> String {
         let cells = (0..width).map(|x| buffer[(x, y)].symbol());
         cells.collect::<String>().trim_end().to_owned()
@@ -60,13 +41,6 @@ pub(super) fn text(now: &Now, width: u16) -> String {
     text
 }
 
-/// How the width of the picture is shared.
-#[derive(Clone, Copy)]
-struct Columns {
-    name: u16,
-    has_why: bool,
-}
-
 fn longest_name(now: &Now) -> u16 {
     let rows = now.links.iter().chain(&now.tunnels);
     let longest = rows.map(|row| row.name.chars().count()).max();
@@ -75,16 +49,11 @@ fn longest_name(now: &Now) -> u16 {
         .max(NAME)
 }
 
-fn paint(now: &Now, skipped: u16, columns: Columns, area: Rect, buffer: &mut Buffer) {
-    let skipped = usize::from(skipped);
-    let links = now.links.iter().skip(skipped);
-    let links: Vec<&Row> = links.collect();
-    let tunnels = now.tunnels.iter();
-    let tunnels: Vec<&Row> = tunnels
-        .skip(skipped.saturating_sub(now.links.len()))
-        .collect();
-    let height = |rows: &[&Row]| u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);
-    let of_links = if links.is_empty() { 0 } else { height(&links) };
+fn paint(now: &Now, name: u16, area: Rect, buffer: &mut Buffer) {
+    let of_links = match now.links.len() {
+        0 => 0,
+        links => u16::try_from(links + 1).unwrap_or(u16::MAX),
+    };
     let [head, _, upper, _, lower] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(1),
@@ -95,36 +64,27 @@ fn paint(now: &Now, skipped: u16, columns: Columns, area: Rect, buffer: &mut Buf
     .areas(area);
     heading(now, head, buffer);
     if of_links > 0 {
-        Widget::render(table("LINK", &links, columns), upper, buffer);
+        Widget::render(table("LINK", &now.links, name), upper, buffer);
     }
     let title = match now.role {
         Role::Edge => "CLASS",
         Role::Hub => "SITE",
     };
-    Widget::render(table(title, &tunnels, columns), lower, buffer);
+    Widget::render(table(title, &now.tunnels, name), lower, buffer);
 }
 
 fn heading(now: &Now, area: Rect, buffer: &mut Buffer) {
-    let (word, color) = match now.state {
-        State::Up => ("up", Color::Green),
-        State::Connecting => ("connecting", Color::Yellow),
-        State::Degraded => ("degraded", Color::Yellow),
-        State::Down => ("down", Color::Red),
-    };
+    let (word, _) = entries::word(now.state);
     let role = match now.role {
         Role::Edge => "edge",
         Role::Hub => "hub",
     };
-    let mut rest = format!("  {role} on {}", now.device);
-    // One that does not answer may not run.
-    if now.uptime_seconds > 0.0 {
-        rest += &format!(", running for {}", status::duration(now.uptime_seconds));
-    }
-    let line = Line::from_iter([Span::styled(word, Style::new().fg(color)), rest.into()]);
+    let uptime = status::duration(now.uptime_seconds);
+    let line = format!("{word}  {role} on {}, running for {uptime}", now.device);
     let sites = (now.role == Role::Hub).then(|| sites(&now.tunnels));
     let reason = now.reason.clone().or(sites).unwrap_or_default();
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
-    line.render(first, buffer);
+    Line::from(line).render(first, buffer);
     Line::from(reason).render(second, buffer);
 }
 
@@ -140,50 +100,23 @@ fn sites(rows: &[Row]) -> String {
     )
 }
 
-fn table<'a>(title: &'a str, rows: &[&'a Row], columns: Columns) -> Table<'a> {
+fn table<'a>(title: &'a str, rows: &'a [Row], name: u16) -> Table<'a> {
     let numbers = ["PATHS", "SENDS", "RECEIVES", "RTT", "LOSS"].map(right);
-    let head = [Cell::from(title), Cell::from("STATE")]
-        .into_iter()
-        .chain(numbers);
-    let why = match columns.has_why {
-        true => Constraint::Fill(1),
-        false => Constraint::Length(0),
-    };
-    let widths = [Constraint::Length(columns.name)];
-    let widths = widths
-        .into_iter()
-        .chain(NUMBERS.map(Constraint::Max))
-        .chain([why]);
-    let lines = rows.iter().map(|row| line(row, columns));
-    Table::new(lines, widths).header(head.chain([Cell::from("WHY")]).collect())
-}
-
-/// A name without its middle where there is no room for it: names of a fleet begin alike.
-fn fitted(name: &str, room: u16) -> String {
-    let (room, length) = (usize::from(room), name.chars().count());
-    if length <= room {
-        return name.into();
-    }
-    let tail = room / 2;
-    let head = room.saturating_sub(tail + 1);
-    let parts = name.chars().take(head).chain(['…']);
-    parts.chain(name.chars().skip(length - tail)).collect()
+    let head = [Cell::from(title), Cell::from("STATE")].into_iter();
+    let widths = [Constraint::Length(name)].into_iter();
+    let widths = widths.chain(NUMBERS.map(Constraint::Max));
+    Table::new(rows.iter().map(line), widths).header(head.chain(numbers).collect())
 }
 
 fn right<'a>(text: impl Into<Line<'a>>) -> Cell<'a> {
     Cell::from(text.into().right_aligned())
 }
 
-fn line(row: &Row, columns: Columns) -> widgets::Row<'_> {
+fn line(row: &Row) -> widgets::Row<'_> {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-    let (word, color) = if row.up {
-        ("up", Color::Green)
-    } else {
-        ("down", Color::Red)
-    };
     widgets::Row::new([
-        Cell::from(fitted(&row.name, columns.name)),
-        Cell::from(word).style(Style::new().fg(color)),
+        Cell::from(row.name.as_str()),
+        Cell::from(if row.up { "up" } else { "down" }),
         right(format!("{}/{}", row.paths_up, row.paths)),
         right(status::rate(row.sent_bytes_per_second)),
         right(status::rate(row.received_bytes_per_second)),
@@ -193,13 +126,13 @@ fn line(row: &Row, columns: Columns) -> widgets::Row<'_> {
         right(known(
             row.loss_ratio.map(|loss| format!("{:.1} %", loss * 100.0)),
         )),
-        Cell::from(row.why.as_str()),
     ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::State;
 
     fn hub(tunnels: Vec<Row>) -> Now {
         Now {
@@ -229,19 +162,6 @@ mod tests {
             let line = format!("{name} down ");
             assert!(text.lines().any(|it| it.starts_with(&line)), "{text}");
         }
-        assert_eq!(fitted(&names[0], 12), "nnnnn…-alpha");
-        assert_eq!(fitted(&names[1], 12), "nnnnn…-omega");
-        assert_eq!(fitted("ship", 12), "ship");
-    }
-
-    #[test]
-    fn a_daemon_that_does_not_answer_is_told_in_the_picture() {
-        let now = hub(vec![Row::default()]);
-
-        let text = text(&now.unanswered("connection refused".into()), 80);
-
-        assert!(text.starts_with("down"), "{text}");
-        assert!(text.contains("connection refused"), "{text}");
     }
 
     #[test]
@@ -286,6 +206,10 @@ mod tests {
         let text = text(&now, 80);
 
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(
+            line("LINK"),
+            "LINK         STATE PATHS      SENDS   RECEIVES       RTT    LOSS"
+        );
         assert!(line("degraded").contains("edge on sennit0"), "{text}");
         assert!(line("starlink").contains("10.0 Mb/s"), "{text}");
         assert!(line("lte").contains("down"), "{text}");

@@ -1,0 +1,135 @@
+//! Another authority: noticed in the state directory, told to sites, and dropped.
+
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+use sennit_engine::Grant;
+use sennit_masque::capsule::NextAuthority;
+
+use super::{Registrar, Verdict};
+use crate::{
+    daemon::hub::condition::Trouble,
+    identity::{self, Authority, Fingerprint, HubIdentity, IdentityError},
+    store::Digest,
+};
+
+impl Registrar {
+    /// Goes by the authorities that are in the state directory, if these are others by now.
+    pub(super) fn look_after_authority(&mut self, now: SystemTime) {
+        let mark = Some(identity::mark(&self.config.state));
+        if mark == self.mark {
+            return;
+        }
+        let followed = self.follow_authority(now);
+        if followed.is_ok() {
+            self.mark = mark;
+        }
+        let found = followed.err().map(|error| {
+            format!("its authority was changed, and it cannot follow: {error}; start it again")
+        });
+        let condition = &self.neighbours.condition;
+        if condition.note(Trouble::Authority, found.clone()) {
+            tracing::error!("{}", found.unwrap_or_default());
+        }
+    }
+
+    fn follow_authority(&mut self, now: SystemTime) -> Result<(), IdentityError> {
+        let identity = HubIdentity::load(&self.config.state)?;
+        self.neighbours.trust.follow(&identity)?;
+        let before = self.authorities.len();
+        self.authorities = identity.into_authorities();
+        let trusted: Vec<Digest> = self.digests().collect();
+        self.store.trust_only(&trusted)?;
+        if before > trusted.len() {
+            tracing::info!("the former authority is dropped");
+            self.tickets.forget(now);
+            self.review(now, |_| true);
+        }
+        self.note_rotation(now);
+        if trusted.len() > 1 {
+            tracing::info!(sites = self.behind, "sites are told of another authority");
+            self.offer();
+        }
+        Ok(())
+    }
+
+    fn digests(&self) -> impl Iterator<Item = Digest> {
+        let all = self.authorities.iter();
+        all.map(|authority| *authority.fingerprint().as_bytes())
+    }
+
+    /// Tells those who are here by a certificate of the former authority.
+    fn offer(&self) {
+        for admission in self.admitted.values() {
+            let digest = *admission.proof.digest();
+            let Some(next) = self.next_of(&digest) else {
+                continue;
+            };
+            for worker in &*self.neighbours.verdicts {
+                worker.post(Verdict::Offer(digest, next));
+            }
+        }
+    }
+
+    /// The authority that a site should move to which is granted a tunnel. Whether it moves at all,
+    /// and whether it has kept a certificate of the present authority, is remembered.
+    pub(super) fn next_for(
+        &mut self,
+        grant: &Grant,
+        moves: bool,
+        now: SystemTime,
+    ) -> Option<NextAuthority> {
+        if let Err(error) = self.store.note_moves(&grant.site, moves) {
+            tracing::warn!(%error, "cannot remember what a site can do");
+        }
+        self.note_certificate(&grant.credential, now);
+        self.next_of(&grant.credential)
+    }
+
+    /// Remembers that a site has kept the certificate of the present authority that it shows.
+    pub(super) fn note_shown(&mut self, certificates: &[CertificateDer<'static>], now: SystemTime) {
+        if let Some(leaf) = certificates.first() {
+            self.note_certificate(Fingerprint::of(leaf).as_bytes(), now);
+        }
+    }
+
+    fn note_certificate(&mut self, digest: &Digest, now: SystemTime) {
+        if self.authorities.len() < 2 || self.next_of(digest).is_some() {
+            return;
+        }
+        match self.store.note_shown(digest) {
+            Ok(true) => self.note_rotation(now),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "cannot remember that a site has moved"),
+        }
+    }
+
+    /// The authority that a site should move to which shows this certificate.
+    fn next_of(&self, digest: &Digest) -> Option<NextAuthority> {
+        let present = self.digests().next()?;
+        let shown = self.store.certificate(digest).ok().flatten()?;
+        let is_other = self.authorities.len() > 1 && shown.authority != Some(present);
+        is_other.then(|| NextAuthority {
+            fingerprint: present,
+            within: identity::renewals_within(self.behind),
+        })
+    }
+
+    /// Tells those who ask for the status how far a rotation is.
+    pub(super) fn note_rotation(&mut self, now: SystemTime) {
+        let found = match &self.authorities[..] {
+            [present, former] => {
+                let [present, former] = [present, former].map(Authority::fingerprint);
+                identity::rotation_of(&self.store, present, former, now).map(Some)
+            }
+            _ => Ok(None),
+        };
+        match found {
+            Ok(rotation) => {
+                self.behind = rotation.as_ref().map_or(0, |it| it.behind.len());
+                self.neighbours.condition.note_rotation(rotation);
+            }
+            Err(error) => tracing::warn!(%error, "cannot find out how far the rotation is"),
+        }
+    }
+}

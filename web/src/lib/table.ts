@@ -1,0 +1,100 @@
+/** Samples side by side: the moments, and a column for each thing that was looked at. */
+
+export type Column = (number | null)[];
+
+/** One colour of the charts. */
+export interface Source {
+  name: string;
+  down: Column;
+  up: Column;
+  rtt: Column;
+  loss: Column;
+}
+
+export interface Table {
+  /** Seconds since 1970, the oldest first. */
+  times: number[];
+  sources: Source[];
+}
+
+type Kind = "down" | "up" | "rtt" | "loss";
+
+export function columns(source: Source): Column[] {
+  return [source.down, source.up, source.rtt, source.loss];
+}
+
+/** A source that has not been looked at. */
+export function silent(name: string, length: number): Source {
+  const column = () => Array<number | null>(length).fill(null);
+  return { name, down: column(), up: column(), rtt: column(), loss: column() };
+}
+
+/** The rows from one place to another. */
+export function cut({ times, sources }: Table, from: number, to = times.length): Table {
+  const part = (column: Column) => column.slice(from, to);
+  return {
+    times: times.slice(from, to),
+    sources: sources.map(({ name, down, up, rtt, loss }) => ({
+      name,
+      down: part(down),
+      up: part(up),
+      rtt: part(rtt),
+      loss: part(loss),
+    })),
+  };
+}
+
+/** The place of the first row that is not before this moment. */
+export function place(times: number[], moment: number): number {
+  let [low, high] = [0, times.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle]! < moment) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** One after the other, with a column for each of these sources: where a table lacks it, it is silent. */
+export function chain(tables: Table[], names: string[]): Table {
+  const source = (name: string): Source => {
+    const parts = tables.map((it) => it.sources.find((has) => has.name === name) ?? silent(name, it.times.length));
+    const column = (kind: Kind) => parts.flatMap((it) => it[kind]);
+    return { name, down: column("down"), up: column("up"), rtt: column("rtt"), loss: column("loss") };
+  };
+  return { times: tables.flatMap((it) => it.times), sources: names.map(source) };
+}
+
+/** The names of all sources, each once. */
+export function names(...tables: { sources: Source[] }[]): string[] {
+  return [...new Set(tables.flatMap((it) => it.sources.map((source) => source.name)))];
+}
+
+/** With a silent row in each hole of more than so many seconds, lest a line be drawn across it. */
+export function broken(table: Table, most: number): Table {
+  const { times } = table;
+  const parts: Table[] = [];
+  let from = 0;
+  for (let at = 1; at < times.length; at += 1) {
+    const before = times[at - 1]!;
+    if (times[at]! - before <= most) continue;
+    parts.push(cut(table, from, at), { times: [before + most / 2], sources: [] });
+    from = at;
+  }
+  if (from === 0) return table;
+  return chain([...parts, cut(table, from)], names(table));
+}
+
+/** With the rows of another in the place of its own of that time; what is at hand before and after stays. */
+export function weave(table: Table, newer: Table): Table {
+  const [first, last] = [newer.times[0], newer.times.at(-1)];
+  if (first === undefined || last === undefined) return table;
+  const before = cut(table, 0, place(table.times, first - SAME));
+  let rest = place(table.times, last + SAME);
+  // The first sample of a page has no rates yet.
+  while (rest < table.times.length && table.sources.every((it) => it.down[rest] == null)) rest += 1;
+  return chain([before, newer, cut(table, rest)], names(table, newer));
+}
+
+/** Half of the shortest step: what is nearer to each other is one moment. */
+const SAME = 0.5;
