@@ -298,6 +298,9 @@ impl<R> Node<R> {
                 self.turns.push(id, conn.class);
             }
         }
+        while let Some(pipe) = self.pipes.poll_overdue(now) {
+            self.note_arrivals(Some(pipe));
+        }
     }
 
     // ---- output --------------------------------------------------------------------------------
@@ -417,7 +420,8 @@ impl<R> Node<R> {
 
     /// When [`Self::handle_timeout`] should be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.wakes.first().map(|&(at, _)| at)
+        let wake = self.wakes.first().map(|&(at, _)| at);
+        wake.into_iter().chain(self.pipes.poll_timeout()).min()
     }
 }
 

@@ -20,6 +20,7 @@ use sennit_core::{
     Delivery, Flows, FqCodel, Halves, Numbering, Resequencer,
     frame::{Half, Header},
     queue::{self, Popped, Queued},
+    resequence::ENDLESS,
 };
 use sennit_fec::Fec;
 
@@ -54,6 +55,8 @@ pub(crate) struct Pipe {
     received: VecDeque<Packet>,
     /// The tunnel that it runs over.
     conn: Option<ConnId>,
+    /// While none is: until then it waits for another to bring what is missing.
+    holds_until: Option<Instant>,
     /// The run of numbers that it has.
     run: Run,
 }
@@ -72,6 +75,7 @@ impl Pipe {
             halves: Halves::default(),
             received: VecDeque::new(),
             conn: None,
+            holds_until: None,
             run: Run::NONE,
         };
         pipe.set_delivery(treatment.delivery);
@@ -101,6 +105,7 @@ impl Pipe {
     /// It runs over another connection from now on, with these numbers or with those that nobody
     /// names.
     fn start_over(&mut self, numbers: Option<Numbers>, now: Instant) {
+        self.holds_until = None;
         if numbers.is_some_and(|numbers| numbers.go_on) {
             self.forget_halves();
             self.resequencer.go_on(now);
@@ -116,14 +121,18 @@ impl Pipe {
     }
 
     /// Nothing more comes over the connection of before: hands on what was held for a missing
-    /// packet, unless that may still come over the next one.
-    fn pause(&mut self, now: Instant) {
-        if !self.recovery.is_reliable() {
+    /// packet, unless that may still come over the next one; until when it waits for that.
+    fn pause(&mut self, now: Instant) -> Option<Instant> {
+        if !self.recovery.is_reliable() || self.run == Run::NONE {
             self.hand_on_held(now);
+        } else {
+            self.holds_until = Some(now + ENDLESS);
         }
+        self.holds_until
     }
 
     fn hand_on_held(&mut self, now: Instant) {
+        self.holds_until = None;
         self.forget_halves();
         let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);
@@ -232,6 +241,8 @@ fn release(packet: Packet, stats: &mut TunnelStats, received: &mut VecDeque<Pack
 #[derive(Debug)]
 pub(crate) struct Pipes {
     all: BTreeMap<PipeId, Pipe>,
+    /// Pipes that wait for another connection, the next one of which that is too long first.
+    pauses: VecDeque<(Instant, PipeId)>,
     next: u64,
     /// What connections have that nothing was agreed on with: nothing goes through it.
     nobodys: Pipe,
@@ -241,6 +252,7 @@ impl Pipes {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             all: BTreeMap::new(),
+            pauses: VecDeque::new(),
             next: 0,
             nobodys: Pipe::new(
                 Treatment {
@@ -294,8 +306,26 @@ impl Pipes {
         let pipe = self.all.get_mut(&id);
         if let Some(pipe) = pipe.filter(|pipe| pipe.conn == Some(conn)) {
             pipe.conn = None;
-            pipe.pause(now);
+            self.pauses.extend(pipe.pause(now).map(|until| (until, id)));
         }
+    }
+
+    /// When [`Self::poll_overdue`] should be asked.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.pauses.front().map(|&(until, _)| until)
+    }
+
+    /// A pipe of which no other connection came in time: what it held is handed on.
+    pub(crate) fn poll_overdue(&mut self, now: Instant) -> Option<PipeId> {
+        while self.poll_timeout()? <= now {
+            let (until, id) = self.pauses.pop_front()?;
+            let pipe = self.all.get_mut(&id);
+            if let Some(pipe) = pipe.filter(|pipe| pipe.holds_until == Some(until)) {
+                pipe.hand_on_held(now);
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// The next packet that arrived by a pipe.
@@ -366,5 +396,61 @@ mod tests {
         pipes.unplug(id, ConnId(1), now);
         assert_eq!(pipes.plug(id, ConnId(3), None, now), Some(ConnId(2)));
         assert!(pipes.of(Some(id)).is_backlogged());
+    }
+
+    /// Two packets of which the first comes, after one that is missing.
+    fn holding(pipes: &mut Pipes, delivery: Delivery, now: Instant) -> PipeId {
+        let treatment = Treatment {
+            delivery,
+            ..Treatment::default()
+        };
+        let id = pipes.add(treatment, now);
+        let numbers = Numbers {
+            run: "7".parse().unwrap(),
+            go_on: false,
+        };
+        pipes.plug(id, ConnId(1), Some(numbers), now);
+        for seq in [0, 2] {
+            let header = Header {
+                flow: 1,
+                ordered: true,
+                early: Duration::ZERO,
+                seq: Header::FIRST.wrapping_add(seq),
+                sent_micros: 0,
+            };
+            let packet = Packet {
+                bytes: vec![0x45; 100].into(),
+                checksum: Default::default(),
+            };
+            pipes.of(Some(id)).handle_numbered(&header, packet, 0, now);
+        }
+        assert!(pipes.poll_packet(id).is_some() && pipes.poll_packet(id).is_none());
+        pipes.unplug(id, ConnId(1), now);
+        id
+    }
+
+    #[test]
+    fn what_is_held_waits_ten_seconds_for_another_connection_of_the_same_numbers() {
+        let start = Instant::now();
+        let mut pipes = Pipes::new(start);
+        let repaired = holding(&mut pipes, Delivery::Repair, start);
+        assert!(pipes.poll_packet(repaired).is_some(), "at once");
+
+        let id = holding(&mut pipes, Delivery::Reliable, start);
+        assert!(pipes.poll_packet(id).is_none());
+        assert_eq!(pipes.poll_timeout(), Some(start + ENDLESS));
+        assert_eq!(pipes.poll_overdue(start + ENDLESS / 2), None);
+        assert_eq!(pipes.poll_overdue(start + ENDLESS), Some(id));
+        assert!(pipes.poll_packet(id).is_some());
+        assert_eq!(pipes.poll_timeout(), None);
+
+        let id = holding(&mut pipes, Delivery::Reliable, start);
+        let numbers = Numbers {
+            run: "7".parse().unwrap(),
+            go_on: true,
+        };
+        pipes.plug(id, ConnId(2), Some(numbers), start + ENDLESS / 2);
+        assert_eq!(pipes.poll_overdue(start + ENDLESS), None, "it goes on");
+        assert!(pipes.poll_packet(id).is_none());
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 const PREFIX: &str = "sennit_";
 /// To make a table for many sites on a small router may take so long.
 const LONG: Duration = Duration::from_secs(30);
-/// A look, or taking a table away, which the end of a daemon waits for.
+/// To take a table away at the end of a daemon, or to look at what others have.
 const SHORT: Duration = Duration::from_secs(4);
 
 /// Which packets get the address of the interface they leave by.
@@ -98,14 +98,18 @@ impl Filter {
 /// Puts `rules` into the table of `device`, replacing what was there.
 fn apply(device: &DeviceName, rules: &Rules) -> Result<(), Error> {
     if rules.is_empty() {
-        return remove(device);
+        return remove_within(device, LONG);
     }
     run(&[], &script(device, rules), LONG).map(drop)
 }
 
 /// Deletes the table of `device` if there is one. Without the command there is none.
 pub(crate) fn remove(device: &DeviceName) -> Result<(), Error> {
-    match run(&[], &removal(device), SHORT) {
+    remove_within(device, SHORT)
+}
+
+fn remove_within(device: &DeviceName, patience: Duration) -> Result<(), Error> {
+    match run(&[], &removal(device), patience) {
         Ok(_) | Err(Error::NftMissing) => Ok(()),
         Err(error) => Err(error),
     }
@@ -127,7 +131,7 @@ pub(crate) fn devices() -> Vec<DeviceName> {
 /// What the table of `device` says; nothing if it is not there.
 fn list(device: &DeviceName) -> Result<Option<String>, Error> {
     let name = format!("{PREFIX}{device}");
-    match run(&["list", "table", "inet", &name], "", SHORT) {
+    match run(&["list", "table", "inet", &name], "", LONG) {
         Ok(listing) => Ok(Some(listing)),
         Err(Error::NftRefused(_)) => Ok(None),
         Err(error) => Err(error),

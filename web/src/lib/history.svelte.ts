@@ -3,7 +3,7 @@
 import { ALL_SITES, stepOf, toTable, type Kept } from "./kept";
 import type { Ask } from "./live.svelte";
 import { isAway, tunnelKey, type Site, type Status, type Traffic } from "./status";
-import { broken, chain, columns, cut, names, place, silent, weave, type Source, type Table } from "./table";
+import { broken, chain, columns, cut, filled, names, place, silent, weave, type Source, type Table } from "./table";
 
 export interface Rates {
   down: number;
@@ -131,7 +131,9 @@ export class History implements Table {
     this.trouble = answer.problem?.detail ?? "";
     if (!answer.document) return;
     const kept = toTable(answer.document, this.#hub);
-    if (step.seconds === 1) Object.assign(this, weave(this, kept));
+    // A hub keeps the sum of its sites alone: what was seen here says more.
+    const own = () => (this.#hub ? filled(this, kept, HOLE) : weave(this, kept));
+    if (step.seconds === 1) Object.assign(this, own());
     else this.#coarse = this.#coarse ? weave(this.#coarse, kept) : kept;
     this.told += 1;
     this.version += 1;

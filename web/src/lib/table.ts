@@ -96,5 +96,21 @@ export function weave(table: Table, newer: Table): Table {
   return chain([before, newer, cut(table, rest)], names(table, newer));
 }
 
+/** With the rows of another before its own, and in each hole of more than so many seconds. */
+export function filled(table: Table, kept: Table, most: number): Table {
+  const { times } = table;
+  const between = (start: number, end: number) =>
+    cut(kept, place(kept.times, start + SAME), place(kept.times, end - SAME));
+  const parts: Table[] = [];
+  let from = 0;
+  for (let at = 0; at <= times.length; at += 1) {
+    const [before, after] = [times[at - 1] ?? -Infinity, times[at] ?? Infinity];
+    if (after - before <= most) continue;
+    parts.push(cut(table, from, at), between(before, after));
+    from = at;
+  }
+  return chain(parts, names(table, kept));
+}
+
 /** Half of the shortest step: what is nearer to each other is one moment. */
 const SAME = 0.5;

@@ -55,8 +55,17 @@ pub(super) struct Attempt {
     /// It is to end. noq forgets a path only once both ends have closed it, and the hub has not
     /// heard of this one: so it is opened over a link that works, and closed at once.
     ends: bool,
+    /// It is to begin anew when it has ended.
+    again: bool,
     /// Since when it is led over such a link.
     led: Option<Instant>,
+}
+
+impl Attempt {
+    /// Whether a path is wanted by it.
+    fn is_wanted(&self) -> bool {
+        !self.ends || self.again
+    }
 }
 
 impl Edge {
@@ -133,6 +142,7 @@ impl Edge {
                     began: now,
                     eager: conn.role.tried.remove(&socket).unwrap_or(now),
                     ends: false,
+                    again: false,
                     led: None,
                 };
                 conn.role.opening.insert(path, attempt);
@@ -186,10 +196,10 @@ impl Edge {
 
     /// Links by which a tunnel asks for a path, and since when.
     pub(super) fn unanswered(&self, conn: &Conn<Role>) -> Vec<(String, Instant)> {
-        let attempts = conn.role.opening.values().filter(|attempt| !attempt.ends);
-        let named = attempts.filter_map(|attempt| {
+        let attempts = conn.role.opening.values();
+        let named = attempts.filter(|it| it.is_wanted()).filter_map(|attempt| {
             let link = self.links.get(&attempt.socket)?;
-            Some((link.label.name.clone(), attempt.began))
+            Some((link.label.name.clone(), attempt.eager))
         });
         named.collect()
     }
@@ -197,15 +207,11 @@ impl Edge {
     /// Links by which some class asks for a path, and since when.
     pub fn unanswered_links(&self) -> BTreeMap<SocketId, Instant> {
         let mut all = BTreeMap::new();
-        let conns = self
-            .slots
-            .iter()
-            .filter_map(|slot| self.node.get(slot.live?));
-        for attempt in conns.flat_map(|conn| conn.role.opening.values()) {
-            if !attempt.ends {
-                let since = all.entry(attempt.socket).or_insert(attempt.began);
-                *since = attempt.began.min(*since);
-            }
+        let conns = self.live().into_iter().filter_map(|id| self.node.get(id));
+        let attempts = conns.flat_map(|conn| conn.role.opening.values());
+        for attempt in attempts.filter(|it| it.is_wanted()) {
+            let since = all.entry(attempt.socket).or_insert(attempt.eager);
+            *since = attempt.eager.min(*since);
         }
         all
     }
@@ -230,7 +236,8 @@ impl Edge {
         let since = |then: Instant| now.saturating_duration_since(then);
         let mut heard_of = Vec::new();
         for (&path, attempt) in &mut conn.role.opening {
-            attempt.ends |= works.is_some() && since(attempt.began) >= OPENING;
+            attempt.again |= works.is_some() && since(attempt.began) >= OPENING;
+            attempt.ends |= attempt.again;
             let asks = since(attempt.eager).as_millis() % every.as_millis() < ASKS_FOR.as_millis();
             let pauses = since(attempt.eager) >= EAGER && (!asks || idle && left.contains(&path));
             if attempt.ends {

@@ -90,13 +90,13 @@ impl Loss {
             return;
         }
         self.counts.count_lost(now);
-        self.bursts.count(pn);
         if self.is_over() {
-            self.begun = Begun::default();
+            (self.begun, self.bursts) = (Begun::default(), Bursts::default());
         } else {
             self.begun.packets += self.run + 1.0;
             self.begun.lost += 1.0;
         }
+        self.bursts.count(pn);
         self.part += (1.0 - self.part) / MEMORY;
         if self.usual_run == 0.0 {
             self.usual_run = self.run;
@@ -127,7 +127,10 @@ impl Loss {
     /// not know of it yet.
     pub(super) fn part_at_first(&self, now: Instant) -> f64 {
         let packets = self.begun.packets + self.run;
-        if !(FEW_SINCE..MEMORY).contains(&packets) || self.begun.lost < FEW_LOST_SINCE {
+        if self.is_over()
+            || !(FEW_SINCE..MEMORY).contains(&packets)
+            || self.begun.lost < FEW_LOST_SINCE
+        {
             return 0.0;
         }
         self.faded(self.begun.lost / packets, now)

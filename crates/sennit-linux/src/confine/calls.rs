@@ -155,12 +155,17 @@ mod known {
         })
     }
 
-    /// Refuses sockets for talking to other programs of this host. Of those that a process has, and
-    /// of pairs, it may have more.
+    /// Refuses sockets for talking to other programs of this host. Pairs of streams lead to each
+    /// other for good, but those of datagrams may be connected anew.
     pub(in super::super) fn refuse_local_sockets() -> Result<(), String> {
         install(|| {
             let local = bits(0, !0, libc::AF_UNIX)?;
-            let rules = Rules::from([(libc::SYS_socket, vec![local])]);
+            const KIND: libc::c_int = 0xf;
+            let [datagrams, raw] = [libc::SOCK_DGRAM, libc::SOCK_RAW].map(|it| bits(1, KIND, it));
+            let rules = Rules::from([
+                (libc::SYS_socket, vec![local]),
+                (libc::SYS_socketpair, vec![datagrams?, raw?]),
+            ]);
             Ok(vec![filter(rules, libc::EACCES)?])
         })
     }

@@ -1,5 +1,10 @@
 use std::{
-    fs, io, net::UdpSocket, os::unix::net::UnixDatagram, path::Path, process::Command, thread,
+    fs, io,
+    net::UdpSocket,
+    os::unix::net::{UnixDatagram, UnixStream},
+    path::Path,
+    process::Command,
+    thread,
 };
 
 use super::*;
@@ -31,7 +36,9 @@ fn a_confined_process_starts_threads_and_commands_and_leaves_the_kernel_alone() 
         UdpSocket::bind("127.0.0.1:0").unwrap();
         let error = UnixDatagram::unbound().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-        UnixDatagram::pair().unwrap();
+        let error = UnixDatagram::pair().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        UnixStream::pair().unwrap();
         let now = capabilities(None).unwrap();
         let rest = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE;
         assert!(!now.permitted.intersects(rest), "{:?}", now.permitted);

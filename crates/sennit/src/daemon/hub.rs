@@ -53,7 +53,7 @@ use crate::{
     control::{Ask, Entrance, Refused, Request, Response},
     date,
     exit::Failure,
-    identity::HubIdentity,
+    identity::{self, HubIdentity},
     journal::{Event, Journal},
     status::{Role, SCHEMA, Status, TunnelStatus, WorkerStatus},
     store::Store,
@@ -141,6 +141,7 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
 /// What a run with another `device` has left goes first.
 fn confine(config: &HubConfig, file: &Path) -> Result<(Helper, Entrance), Failure> {
     claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
+    identity::settle(&config.state)?;
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
     supervisor::find();

@@ -80,7 +80,7 @@ pub(super) fn finish(state: &Path) -> Result<(), IdentityError> {
 }
 
 /// Moves the files of a rotation that is finished to where they belong.
-fn settle(state: &Path) -> Result<(), IdentityError> {
+pub(super) fn settle(state: &Path) -> Result<(), IdentityError> {
     let finished = state.join(FINISHED);
     if !is_there(&finished)? {
         return Ok(());

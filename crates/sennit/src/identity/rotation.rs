@@ -111,15 +111,26 @@ pub fn rotate(state: &Path, now: SystemTime) -> Result<Fingerprint, IdentityErro
     Ok(present)
 }
 
+/// Does what is left of a rotation that was finished when the power was cut. A daemon that is
+/// confined may not move files between directories on every kernel.
+pub fn settle(state: &Path) -> Result<(), IdentityError> {
+    let _held = files::hold(state);
+    places::settle(state)
+}
+
 /// How far the rotation of a hub is; nothing if there is none.
 pub fn rotation(state: &Path, now: SystemTime) -> Result<Option<Rotation>, IdentityError> {
-    let held = files::hold(state);
+    let _held = files::hold(state);
+    found(state, now)
+}
+
+/// How far it is, for who holds `state`.
+fn found(state: &Path, now: SystemTime) -> Result<Option<Rotation>, IdentityError> {
     let places = places::places(state)?;
     let fingerprints = places
         .iter()
         .map(|place| Ok(Authority::of(place)?.fingerprint()));
     let fingerprints: Vec<Fingerprint> = fingerprints.collect::<Result<_, IdentityError>>()?;
-    drop(held);
     let &[present, former] = &fingerprints[..] else {
         return Ok(None);
     };
@@ -158,7 +169,9 @@ pub fn finish_rotation(
     force: bool,
     now: SystemTime,
 ) -> Result<Rotation, IdentityError> {
-    let rotation = rotation(state, now)?.ok_or_else(|| IdentityError::NotRotating {
+    // Nobody else finishes it, and begins the next one, between the look and the step.
+    let _held = files::hold(state);
+    let rotation = found(state, now)?.ok_or_else(|| IdentityError::NotRotating {
         state: state.into(),
     })?;
     if !force && !rotation.is_complete() {
@@ -166,7 +179,6 @@ pub fn finish_rotation(
             sites: rotation.locked_out(),
         });
     }
-    let _held = files::hold(state);
     let mut store = Store::open(state)?;
     // Whoever has stolen the former authority's key may have these too.
     tickets::forget(state)?;

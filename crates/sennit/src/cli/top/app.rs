@@ -137,7 +137,11 @@ impl App {
         match outcome {
             Outcome::Said(line) => self.said = Some(line),
             Outcome::Told(lines) => self.told = Some(lines),
-            Outcome::Asks { question, errand } => self.ask(question, errand),
+            Outcome::Asks { question, errand } if matches!(self.mode, Mode::Watch) => {
+                self.ask(question, errand);
+            }
+            // What is typed now is no answer to it.
+            Outcome::Asks { question, .. } => self.said = Some(format!("{question} Start again")),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What becomes of packets that belong into the tunnel while there is none, as the kernel says.
 
+use std::path::Path;
+
 use crate::{
     config::{EdgeConfig, Leak},
     status::LeakStatus,
@@ -8,7 +10,10 @@ use crate::{
 /// Whether all that a config makes unreachable without a tunnel is so, whoever made it so; nothing
 /// if it makes nothing unreachable, or the kernel cannot be asked.
 pub(super) fn holds(config: &EdgeConfig) -> Option<bool> {
-    let wanted = super::blocked(config);
+    let mut wanted = super::blocked(config);
+    // Where the kernel has no IPv6, nothing leaves by it.
+    let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
+    wanted.retain(|prefix| has_ipv6 || prefix.is_ipv4());
     if wanted.is_empty() {
         return None;
     }

@@ -236,9 +236,11 @@ impl Schedule {
         self.look_at = now + pause;
         if let Some(wanted) = wanted {
             self.next = match outcome {
-                Outcome::Moved | Outcome::NoAnswer => Some((wanted, self.look_at)),
-                // It says so again when it is connected to again.
-                Outcome::NotDue | Outcome::Renewed | Outcome::Refused(_) => None,
+                // What failed here, as on a full disk, passes, and the hub may not say so again.
+                Outcome::Moved | Outcome::NoAnswer | Outcome::Refused(_) => {
+                    Some((wanted, self.look_at))
+                }
+                Outcome::NotDue | Outcome::Renewed => None,
             };
         }
         pause
@@ -325,8 +327,8 @@ mod tests {
         schedule.hear(authority(2, 1), 0, at);
         let second = Fingerprint::from_bytes([2; 32]);
         assert_eq!(schedule.wanted(at), Some(second), "the next rotation");
-        schedule.handle(&Outcome::failed(&"no"), Some(second), at);
-        assert_eq!(schedule.next, None);
+        at += schedule.handle(&Outcome::failed(&"no"), Some(second), at);
+        assert_eq!(schedule.wanted(at), Some(second), "it is tried again");
     }
 
     /// How often an edge asks within `time`, if its certificate always seems to be old and this

@@ -128,6 +128,7 @@ pub(super) fn start(
     registrar.learn_host().map_err(Failure::from)?;
     registrar.learn_confined(SystemTime::now())?;
     registrar.apply_filter().map_err(Failure::from)?;
+    registrar.note_rotation(SystemTime::now());
     let (sender, queries) = mpsc::sync_channel(MAX_WAITING);
     let run = move || {
         let _lifeline = lifeline;

@@ -36,13 +36,17 @@ impl Registrar {
     fn follow_authority(&mut self, now: SystemTime) -> Result<(), IdentityError> {
         let identity = HubIdentity::load(&self.config.state)?;
         self.neighbours.trust.follow(&identity)?;
-        let before = self.authorities.len();
-        self.authorities = identity.into_authorities();
-        let trusted: Vec<Digest> = self.digests().collect();
-        self.store.trust_only(&trusted)?;
-        if before > trusted.len() {
-            tracing::info!("the former authority is dropped");
+        let authorities = identity.into_authorities();
+        let trusted: Vec<Digest> = digests(&authorities).collect();
+        let dropped = digests(&self.authorities).any(|it| !trusted.contains(&it));
+        if dropped {
+            // First of all: whoever has stolen a key can do without anything that may fail here.
             self.tickets.forget(now);
+        }
+        self.store.trust_only(&trusted)?;
+        self.authorities = authorities;
+        if dropped {
+            tracing::info!("the former authority is dropped");
             self.review(now, |_| true);
         }
         self.note_rotation(now);
@@ -51,11 +55,6 @@ impl Registrar {
             self.offer();
         }
         Ok(())
-    }
-
-    fn digests(&self) -> impl Iterator<Item = Digest> {
-        let all = self.authorities.iter();
-        all.map(|authority| *authority.fingerprint().as_bytes())
     }
 
     /// Tells those who are here by a certificate of the former authority.
@@ -106,7 +105,7 @@ impl Registrar {
 
     /// The authority that a site should move to which shows this certificate.
     fn next_of(&self, digest: &Digest) -> Option<NextAuthority> {
-        let present = self.digests().next()?;
+        let present = digests(&self.authorities).next()?;
         let shown = self.store.certificate(digest).ok().flatten()?;
         let is_other = self.authorities.len() > 1 && shown.authority != Some(present);
         is_other.then(|| NextAuthority {
@@ -132,4 +131,8 @@ impl Registrar {
             Err(error) => tracing::warn!(%error, "cannot find out how far the rotation is"),
         }
     }
+}
+
+fn digests(authorities: &[Authority]) -> impl Iterator<Item = Digest> {
+    authorities.iter().map(|it| *it.fingerprint().as_bytes())
 }
