@@ -68,6 +68,12 @@ impl Attempt {
     }
 }
 
+/// Where a tunnel asks for a path, and since when.
+fn asks(conn: &Conn<Role>) -> impl Iterator<Item = (SocketId, Instant)> {
+    let attempts = conn.role.opening.values().filter(|it| it.is_wanted());
+    attempts.map(|attempt| (attempt.socket, attempt.eager))
+}
+
 impl Edge {
     /// A path on every link that is up and has none.
     pub(super) fn widen(&mut self, index: usize, id: ConnId, now: Instant) {
@@ -196,11 +202,8 @@ impl Edge {
 
     /// Links by which a tunnel asks for a path, and since when.
     pub(super) fn unanswered(&self, conn: &Conn<Role>) -> Vec<(String, Instant)> {
-        let attempts = conn.role.opening.values();
-        let named = attempts.filter(|it| it.is_wanted()).filter_map(|attempt| {
-            let link = self.links.get(&attempt.socket)?;
-            Some((link.label.name.clone(), attempt.eager))
-        });
+        let name = |socket| Some(self.links.get(&socket)?.label.name.clone());
+        let named = asks(conn).filter_map(|(socket, since)| Some((name(socket)?, since)));
         named.collect()
     }
 
@@ -208,10 +211,9 @@ impl Edge {
     pub fn unanswered_links(&self) -> BTreeMap<SocketId, Instant> {
         let mut all = BTreeMap::new();
         let conns = self.live().into_iter().filter_map(|id| self.node.get(id));
-        let attempts = conns.flat_map(|conn| conn.role.opening.values());
-        for attempt in attempts.filter(|it| it.is_wanted()) {
-            let since = all.entry(attempt.socket).or_insert(attempt.eager);
-            *since = attempt.eager.min(*since);
+        for (socket, asked) in conns.flat_map(asks) {
+            let since = all.entry(socket).or_insert(asked);
+            *since = asked.min(*since);
         }
         all
     }

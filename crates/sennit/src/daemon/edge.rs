@@ -229,7 +229,7 @@ fn front(
         accounts,
         passing: Passing::default(),
         started,
-        held_before_start,
+        hold: leak::Hold::new(held_before_start),
         workers,
         letters: Arc::clone(&boxes.letter_slots),
         journal: journal.clone(),

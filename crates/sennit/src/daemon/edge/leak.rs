@@ -1,11 +1,18 @@
 //! What becomes of packets that belong into the tunnel while there is none, as the kernel says.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use crate::{
     config::{EdgeConfig, Leak},
     status::LeakStatus,
 };
+
+/// What was seen is believed for so long.
+const FRESH: Duration = Duration::from_secs(3);
 
 /// Whether all that a config makes unreachable without a tunnel is so, whoever made it so; nothing
 /// if it makes nothing unreachable, or the kernel cannot be asked.
@@ -23,15 +30,42 @@ pub(super) fn holds(config: &EdgeConfig) -> Option<bool> {
     Some(wanted.iter().all(|prefix| found.contains(prefix)))
 }
 
-/// What there is to say of it, if anything belongs into the tunnel.
-pub(super) fn status(config: &EdgeConfig, held_before_start: bool) -> Option<LeakStatus> {
-    let in_force = match config.leak {
-        Leak::Block => holds(config),
-        Leak::Allow => Some(false),
-    };
-    (!config.routes.is_empty()).then_some(LeakStatus {
-        policy: config.leak,
-        in_force,
-        held_before_start,
-    })
+/// How it stood when the kernel was asked last.
+#[derive(Debug)]
+pub(super) struct Hold {
+    /// It was so already when this edge started.
+    before_start: bool,
+    seen: Mutex<Option<(Instant, Option<bool>)>>,
+}
+
+impl Hold {
+    pub(super) fn new(before_start: bool) -> Self {
+        Self {
+            before_start,
+            seen: Mutex::default(),
+        }
+    }
+
+    /// What there is to say of it, if anything belongs into the tunnel.
+    pub(super) fn status(&self, config: &EdgeConfig, now: Instant) -> Option<LeakStatus> {
+        let in_force = || match config.leak {
+            Leak::Block => self.look(config, now),
+            Leak::Allow => Some(false),
+        };
+        (!config.routes.is_empty()).then(|| LeakStatus {
+            policy: config.leak,
+            in_force: in_force(),
+            held_before_start: self.before_start,
+        })
+    }
+
+    /// Asks the kernel now and then: a status is asked for each second, and hosts may have many
+    /// routes.
+    fn look(&self, config: &EdgeConfig, now: Instant) -> Option<bool> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match *seen {
+            Some((at, held)) if now.saturating_duration_since(at) < FRESH => held,
+            _ => seen.insert((now, holds(config))).1,
+        }
+    }
 }

@@ -41,8 +41,7 @@ pub(super) struct Front {
     pub(super) accounts: Arc<Accounts>,
     pub(super) passing: Passing,
     pub(super) started: Instant,
-    /// What is unreachable without a tunnel was so already when this edge started.
-    pub(super) held_before_start: bool,
+    pub(super) hold: leak::Hold,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
     pub(super) letters: Arc<[Slot<Letter>]>,
     pub(super) journal: Journal,
@@ -151,7 +150,7 @@ impl Front {
         running.describe_limits(&mut status.links);
         self.accounts.describe(&mut status.links);
         self.passing.describe(&mut status.links, Instant::now());
-        status.leak = leak::status(&running.config, self.held_before_start);
+        status.leak = self.hold.status(&running.config, Instant::now());
         status.config = Some(self.reloader.status());
         status
     }
