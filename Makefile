@@ -15,6 +15,9 @@
 #              no file descriptors, deleted interfaces, moved MTUs, 60 edges; one table of what happened and what it
 #              left behind, and exit code 1 if anything; a quarter of an hour after the build (less: make chaos
 #              CHAOS="chaos-starved chaos-interfaces")
+# make soak    an hour of traffic both ways: does memory or goodput drift? 100,000 forged first packets a second: what
+#              do tunnels and newcomers notice? One table, and exit code 1 if anything was not reached; an hour and
+#              five minutes after the build (less: make soak SOAK=flood)
 # make seeds   every figure that the documents published which this project began with, played here: one
 #              scenario each in lab/seeds, and a page beside the published figures and the prediction,
 #              docs/seeds.html; half an hour (QUICK=1: fifteen minutes)
@@ -41,9 +44,9 @@
 PREFIX ?= /usr/local
 BENCH ?= bond-300-80 twin-100 four-links late-link profiles failover trouble redundant classes class-links overflow unshaped lan \
 	mixed far moving small-path hole nat neighbour long renewal shared-link found-link varying-link isolation nineteen \
-	recipe-vlans recipe-marks recipe-host recipe-voip loss-table rtt fairness fec fec-cost voice
+	recipe-vlans recipe-marks recipe-host recipe-voip flood loss-table rtt fairness fec fec-cost voice
 LINERATE ?= linerate idle edges
-REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,$(if $(filter chaos,$(MAKECMDGOALS)),1,3))
+REPEAT ?= $(if $(filter bench-linerate,$(MAKECMDGOALS)),5,$(if $(filter chaos soak,$(MAKECMDGOALS)),1,3))
 # What the results page says was measured.
 BUILD = $(shell git describe --always --dirty 2>/dev/null || echo unknown)$(if $(TUNED),$(COMMA) tuned)
 COMMA := ,
@@ -51,6 +54,10 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/$(if $(TUNED),tuned,release)
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # To copy files to where they are used.
 TO_COPY := $(if $(DESTDIR),,$(ROOT))
+# The user that daemons become once they have started.
+MAKE_USER = @[ -n "$(DESTDIR)" ] || { $(TO_COPY) systemd-sysusers $(PREFIX)/lib/sysusers.d/sennit.conf && \
+	$(TO_COPY) systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/sennit.conf; } || \
+	echo "Daemons stay root until there is a user for them: useradd --system --user-group sennit" >&2
 # Has systemd read units that came or went.
 READ_UNITS = @[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || $(TO_COPY) systemctl daemon-reload
 
@@ -67,8 +74,9 @@ TO_BUILD_PAGE := node:nodejs npm:npm
 
 OPERATE ?= operate killed page
 CHAOS ?= chaos-starved chaos-interfaces chaos-failovers chaos-reconnects chaos-edges
+SOAK ?= flood soak
 
-.PHONY: demo test lint bench bench-linerate bench-operate chaos seeds build packages install uninstall page page-test fuzz miri
+.PHONY: demo test lint bench bench-linerate bench-operate chaos soak seeds build packages install uninstall page page-test fuzz miri
 
 demo: build
 	@tools/need $(TO_MEASURE)
@@ -77,7 +85,7 @@ demo: build
 # Without root, the tests that would use these tools are skipped.
 test:
 	@tools/need cargo $(TO_BUILD) $(if $(ROOT),,$(TO_MEASURE) $(TO_INTEROPERATE) $(TO_COMPARE) wireguard-go:wireguard-go)
-	-@tools/promtool
+	-@tools/prometheus
 	@tools/test
 
 lint:
@@ -124,6 +132,10 @@ bench-operate: build
 chaos: build
 	@tools/need $(TO_MEASURE)
 	$(call measure,$(CHAOS),chaos,,--strict)
+
+soak: build
+	@tools/need $(TO_MEASURE)
+	$(call measure,$(SOAK),soak,,--strict)
 
 page:
 	@tools/need $(TO_BUILD_PAGE)
@@ -173,10 +185,15 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(RELEASE)/sennit)),,build)
 		sed 's|/usr/bin/sennit|$(PREFIX)/bin/sennit|' $$unit | $(TO_COPY) install -D -m 644 /dev/stdin \
 			"$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}" || exit 1; \
 	done
+	@for kind in sysusers tmpfiles; do \
+		$(TO_COPY) install -D -m 644 packaging/$$kind.conf $(DESTDIR)$(PREFIX)/lib/$$kind.d/sennit.conf || exit 1; \
+	done
+	$(MAKE_USER)
 	$(READ_UNITS)
 
 uninstall:
-	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service
+	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service \
+		$(DESTDIR)$(PREFIX)/lib/sysusers.d/sennit.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sennit.conf
 	$(READ_UNITS)
 	@[ -n "$(DESTDIR)" ] || ! systemctl --quiet is-active 'sennit-*.service' 2>/dev/null || \
 		echo "What runs of Sennit goes on with the program that was deleted: stop it, or restart it with that of a package." >&2

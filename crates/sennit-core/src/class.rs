@@ -96,6 +96,12 @@ impl Classifier {
         self.fallback
     }
 
+    /// Whether packets may come to be of this class.
+    pub fn knows(&self, class: ClassId) -> bool {
+        let mut ruled = self.rules.iter().map(|(_, class)| *class);
+        class == self.fallback || ruled.any(|ruled| ruled == class)
+    }
+
     /// The class of a packet of `size` bytes.
     pub fn classify(&self, packet: &IpPacket<'_>, size: usize) -> ClassId {
         self.explain(packet, size).0
@@ -152,6 +158,13 @@ impl FlowTable {
         let class = self.answer(flow.reversed(), now)?;
         self.learn(flow, class, now);
         Some(class)
+    }
+
+    /// Forgets the flows of classes that are no more.
+    pub fn keep(&mut self, is_class: impl Fn(ClassId) -> bool) {
+        for slot in &mut self.slots {
+            *slot = slot.filter(|slot| is_class(slot.class));
+        }
     }
 
     /// The class in which the opposite direction of `flow` came in.

@@ -61,11 +61,18 @@ struct Waiting {
 impl Halves {
     /// For packets that are sent again until they arrive.
     pub fn for_long() -> Self {
-        Self {
-            most: MOST_FOR_LONG,
-            patience: ENDLESS,
-            ..Self::default()
-        }
+        let mut halves = Self::default();
+        halves.wait_for_long(true);
+        halves
+    }
+
+    /// Whether packets are sent again until they arrive; what waits goes on waiting.
+    pub fn wait_for_long(&mut self, long: bool) {
+        (self.most, self.patience) = if long {
+            (MOST_FOR_LONG, ENDLESS)
+        } else {
+            (MOST, PATIENCE)
+        };
     }
 
     /// Takes a half; returns the packet if it is complete with it.
@@ -101,7 +108,7 @@ impl Halves {
     }
 
     fn wait(&mut self, key: Key, last: bool, bytes: &[u8], now: Instant) {
-        if self.waiting.len() >= self.most {
+        while self.waiting.len() >= self.most {
             self.forget_oldest();
         }
         let waiting = Waiting {
@@ -220,6 +227,19 @@ mod tests {
         let late = ENDLESS - Duration::from_millis(1);
         assert_eq!(handle(0, true, late).as_deref(), Some(&b"aa"[..]));
         assert_eq!(handle(1, true, ENDLESS), None);
+    }
+
+    #[test]
+    fn what_waits_is_not_forgotten_where_others_wait_for_longer_or_shorter() {
+        let now = Instant::now();
+        for long in [true, false] {
+            let mut halves = Halves::default();
+            halves.wait_for_long(!long);
+            let first = halves.handle_half(&header(1), half(false, b"a"), b"a", now);
+            halves.wait_for_long(long);
+            let whole = halves.handle_half(&header(1), half(true, b"b"), b"b", now);
+            assert_eq!((first, whole.as_deref()), (None, Some(&b"ab"[..])));
+        }
     }
 
     #[test]

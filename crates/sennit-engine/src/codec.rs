@@ -174,6 +174,8 @@ pub(crate) struct Codec {
     half: Prefix,
     report: Prefix,
     thin: Option<Box<Thinning>>,
+    /// Packets leave thin, where that saves something.
+    sends_thin: bool,
     source: Prefix,
     repair: Prefix,
 }
@@ -187,6 +189,8 @@ impl Codec {
             Peer::Sennit(Abilities { items: false, .. }) => (CONTEXT_NUMBERED, CONTEXT_REPORT),
             Peer::Sennit(Abilities { items: true, .. }) => (CONTEXT_NUMBERED, CONTEXT_ITEMS),
         };
+        let sends_thin =
+            matches!(peer, Peer::Sennit(abilities) if abilities.thin && abilities.items);
         Self {
             stream,
             peer,
@@ -195,8 +199,8 @@ impl Codec {
             padding: prefix(CONTEXT_PADDING),
             half: prefix(CONTEXT_HALF),
             report: prefix(report),
-            thin: matches!(peer, Peer::Sennit(abilities) if abilities.thin && abilities.items)
-                .then(|| Box::new(Thinning::new(stream))),
+            thin: sends_thin.then(|| Box::new(Thinning::new(stream))),
+            sends_thin,
             source: prefix(CONTEXT_SOURCE),
             repair: prefix(CONTEXT_REPAIR),
         }

@@ -83,6 +83,8 @@ struct Slot {
     pipe: PipeId,
     /// It was taken out of the config; its place is kept while a connection refers to it.
     gone: bool,
+    /// When that is to be so: what is on its way has time until then.
+    leaves_at: Option<Instant>,
     live: Option<ConnId>,
     /// Without a tunnel, packets wait for the next one until then, if they are not longer than
     /// this.
@@ -120,6 +122,8 @@ pub struct Edge {
     hub_shares: bool,
     /// It takes other terms of tunnels that are up.
     hub_changes: bool,
+    /// It takes another treatment of them, too.
+    hub_treats: bool,
     /// What the hub has said of itself, for a request that leaves before it can say it again.
     hub_settings: Option<masque::Settings>,
     fragments: FragmentTable,
@@ -176,6 +180,7 @@ impl Edge {
             next_authority: Said::new(None, now),
             hub_shares: true,
             hub_changes: false,
+            hub_treats: false,
             hub_settings: None,
             fragments: FragmentTable::default(),
             sized: None,
@@ -410,7 +415,8 @@ impl Edge {
 
     fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
         let mut all = Vec::with_capacity(self.slots.len());
-        for slot in self.slots.iter().filter(|slot| !slot.gone) {
+        let stays = |slot: &&Slot| !slot.gone && slot.leaves_at.is_none();
+        for slot in self.slots.iter().filter(stays) {
             let (name, treatment) = (slot.class.name.clone(), slot.class.treatment);
             let mut status = TunnelStatus::new(name, treatment, slot.since);
             status.reason.clone_from(&slot.reason);

@@ -206,6 +206,8 @@ pub struct PathStatus {
     pub socket: SocketId,
     /// The peer's address.
     pub remote: SocketAddr,
+    /// At an edge: where its packets come from, as the hub sees and tells it.
+    pub observed: Option<SocketAddr>,
     /// Whether it can be trusted.
     pub state: PathState,
     /// Why.

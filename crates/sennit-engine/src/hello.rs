@@ -23,8 +23,8 @@
 //! `authority=moves` that it takes capsules that tell of another authority ([`Abilities`]). An edge
 //! whose class has whole headers does not say `headers`.
 //!
-//! A class of reliable delivery says which run of numbers it has, and a hub which one the tunnel
-//! has ([`crate::numbers`]).
+//! A class says which run of numbers it has, if it is to go on with that, and a hub which one the
+//! tunnel has ([`crate::numbers`]).
 //!
 //! How the classes share the links is said by [`terms`].
 //!
@@ -81,7 +81,7 @@ pub(crate) struct Hello {
     pub(crate) abilities: Abilities,
     /// What it may have of the links.
     pub(crate) wishes: Wishes,
-    /// The run of numbers that the class has, if it asks to go on with it.
+    /// The run of numbers that the class has, or none if it is to have a new one.
     pub(crate) run: Option<Run>,
 }
 
@@ -184,7 +184,8 @@ pub(crate) fn answer(inside: &[IpAddr], shares: bool, numbers: Option<Numbers>) 
         ..Abilities::OURS
     };
     let mut answer = format!("{VERSION}{}", abilities.encode());
-    for (key, word) in [terms::KEPT, terms::CHANGE].iter().filter(|_| shares) {
+    let all = [terms::KEPT, terms::CHANGE, terms::TREATMENT];
+    for (key, word) in all.iter().filter(|_| shares) {
         answer += &format!(";{key}={word}");
     }
     if let Some(numbers) = numbers {
@@ -245,6 +246,11 @@ pub(crate) fn keeps_shares(value: &str) -> bool {
 /// Whether a hub with this answer takes other terms of a tunnel that is up.
 pub(crate) fn changes_terms(value: &str) -> bool {
     says(value, terms::CHANGE)
+}
+
+/// Whether a hub with this answer takes all of another request for a tunnel that is up.
+pub(crate) fn changes_treatment(value: &str) -> bool {
+    says(value, terms::TREATMENT)
 }
 
 fn says(value: &str, parameter: (&str, &str)) -> bool {

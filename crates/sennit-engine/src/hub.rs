@@ -174,6 +174,8 @@ impl Hub {
     ) -> Result<Self, noq_proto::crypto::rustls::NoInitialCipherSuite> {
         let mut server = ServerConfig::with_crypto(Arc::new(resumption::Server::new(tls)?));
         let mut transport = settings.transport(Congestion::Auto);
+        // Whoever asks is told where its own packets come from, in its own connection.
+        transport.send_observed_address_reports(true);
         transport.max_concurrent_multipath_paths(STRANGERS_PATHS);
         server.transport_config(Arc::new(transport));
         server.migration(true);
@@ -198,15 +200,16 @@ impl Hub {
     /// UDP packets arrived.
     pub fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
         self.node.handle_datagrams(from, data, now);
-        while let Some((incoming, local)) = self.node.poll_incoming() {
+        while let Some(newcomer) = self.node.poll_incoming() {
+            let incoming = &newcomer.incoming;
             let address = plain(incoming.remote_address()).ip();
             let is_proven = incoming.remote_address_validated();
             match self.strangers.receive(address, is_proven) {
-                Verdict::Refuse => self.node.refuse(incoming, local),
-                Verdict::AskToRetry => self.node.ask_to_retry(incoming, local),
+                Verdict::Refuse => self.node.refuse(newcomer.incoming, newcomer.local),
+                Verdict::AskToRetry => self.node.ask_to_retry(newcomer.incoming, newcomer.local),
                 Verdict::Accept => {
                     let role = Role::new(address, now);
-                    if let Some(id) = self.node.accept(incoming, local, role, now) {
+                    if let Some(id) = self.node.accept(newcomer, role, now) {
                         self.strangers.add(id, address, now);
                     }
                 }

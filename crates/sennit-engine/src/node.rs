@@ -25,7 +25,10 @@ use sennit_core::ClassId;
 use sennit_masque as masque;
 
 pub use self::udp::{Received, Transmit};
-use self::udp::{headers_of, network_of, outgoing};
+use self::{
+    connections::Newcomer,
+    udp::{headers_of, network_of, outgoing},
+};
 use crate::{
     finish::Finish,
     h3::H3,
@@ -105,7 +108,7 @@ pub(crate) struct Node<R> {
     events: VecDeque<NodeEvent>,
     /// Packets that belong to no connection: version negotiation, resets, refusals.
     stateless: VecDeque<(Transmit, Vec<u8>)>,
-    incoming: VecDeque<(Incoming, Local)>,
+    incoming: VecDeque<Newcomer>,
     /// At a hub.
     knocks: Option<Knocks>,
     /// Connections that are over, until the owner has heard of it.
@@ -229,7 +232,11 @@ impl<R> Node<R> {
                 None
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
-                self.incoming.push_back((incoming, from.local));
+                self.incoming.push_back(Newcomer {
+                    incoming,
+                    local: from.local,
+                    first_datagram: came.1,
+                });
                 None
             }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {

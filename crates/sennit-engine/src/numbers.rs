@@ -5,7 +5,8 @@
 //! they may go on only if both ends still have what goes with them: one may have restarted, or be
 //! another host. So a hub names each run of numbers ([`Runs`]). An edge says with its request
 //! which run its class has, and the hub's answer names the run that both use from then on: the
-//! same one, if the hub has it too, or else a new one.
+//! same one, if the hub has it too, or else a new one. Classes of other delivery ask for a new one
+//! each time, for theirs may become reliable while the connection lasts.
 //!
 //! ```text
 //! numbers=9f1c60d2e3b4a577        asked; 0 is none

@@ -435,14 +435,22 @@ impl Path {
         !told
     }
 
-    /// Facts about it. The peer joins `halves` of packets or not; noq counted the `stats`.
-    pub(crate) fn describe(&self, halves: bool, stats: &PathStats) -> facts::PathStatus {
+    /// Facts about it, `conn` being its connection; nothing if noq has let go of it. The peer joins
+    /// `halves` of packets or not.
+    pub(crate) fn describe(
+        &self,
+        halves: bool,
+        conn: &mut Connection,
+    ) -> Option<facts::PathStatus> {
+        let stats: PathStats = conn.path_stats(self.id)?;
+        let observed = conn.path_observed_address(self.id).ok().flatten();
         let (state, reason) = self.state();
-        facts::PathStatus {
+        Some(facts::PathStatus {
             id: number(self.id),
             link: self.link.clone(),
             socket: self.socket,
             remote: self.remote(),
+            observed: observed.map(plain),
             state,
             reason,
             falls: self.health.falls(),
@@ -468,6 +476,6 @@ impl Path {
             small: self.gate.is_small(),
             shared: None,
             shared_down: None,
-        }
+        })
     }
 }

@@ -78,14 +78,17 @@ impl Pipe {
             holds_until: None,
             run: Run::NONE,
         };
-        pipe.set_delivery(treatment.delivery);
+        pipe.set_treatment(treatment);
         pipe
     }
 
-    pub(crate) fn set_delivery(&mut self, delivery: Delivery) {
-        self.recovery.set_delivery(delivery);
-        self.forget_halves();
-        self.queue.keep_for(if self.recovery.is_reliable() {
+    /// Its class is treated so from now on; what is in it stays.
+    pub(crate) fn set_treatment(&mut self, treatment: Treatment) {
+        self.protection.set_fec(treatment.fec);
+        self.recovery.set_delivery(treatment.delivery);
+        let is_reliable = self.recovery.is_reliable();
+        self.halves.wait_for_long(is_reliable);
+        self.queue.keep_for(if is_reliable {
             RELIABLE_FOR
         } else {
             queue::KEPT_FOR

@@ -64,6 +64,9 @@ impl Protection {
     }
 
     pub(crate) fn set_fec(&mut self, fec: Fec) {
+        if self.fec == fec {
+            return;
+        }
         self.fec = fec;
         if let Some(sending) = &mut self.sending {
             sending.encoder.set_window_time(WINDOW_TIME);
@@ -174,6 +177,11 @@ impl Sending {
             unsent: 0,
             spared: 0,
         }
+    }
+
+    /// Whether more packets wait behind the next one.
+    pub(crate) fn set_more(&mut self, more: bool) {
+        self.encoder.set_more(more);
     }
 
     /// Takes a packet that leaves on these paths and gives it a number; `None` if it is not to be

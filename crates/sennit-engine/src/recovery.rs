@@ -45,6 +45,9 @@ const LOSES_AGAIN: f64 = 0.05;
 /// this costs a twentieth of the path; the longest wait of 60,000 packets is four round trips
 /// instead of nine.
 const MOST_COPIES: u8 = 4;
+/// What left before a class changed is sent again for so long, where no other packet is: over a
+/// satellite of 600 ms nothing is worth it for longer ([`REPAIR_ROUNDS`]).
+const OWED_FOR: Duration = Duration::from_secs(2);
 /// Bytes that wait to be sent again, at most: 64 ms at 1 Gbit/s.
 const REPAIR_LIMIT: usize = 8 << 20;
 /// A lost packet is noticed by its sender after a round trip and the path's jitter, half of which
@@ -70,6 +73,8 @@ pub(crate) struct Recovery {
     deferred: VecDeque<(Instant, Payload)>,
     bytes: usize,
     ahead: Ahead,
+    /// What left until then is sent again if it is lost, though what leaves now may not be.
+    owed_until: Option<Instant>,
 }
 
 /// How many packets left since when, under reliable delivery.
@@ -116,6 +121,7 @@ impl Recovery {
             deferred: VecDeque::new(),
             bytes: 0,
             ahead: Ahead::default(),
+            owed_until: None,
         }
     }
 
@@ -153,11 +159,29 @@ impl Recovery {
 
     pub(crate) fn set_delivery(&mut self, delivery: Delivery) {
         self.delivery = delivery;
+        if !self.is_reliable() {
+            self.ahead = Ahead::default();
+        }
     }
 
     /// Whether lost datagrams are sent again at all.
     pub(crate) fn repairs(&self) -> bool {
         self.delivery != Delivery::Datagram
+    }
+
+    /// What leaves from now on is not sent again any more.
+    pub(crate) fn owe(&mut self, now: Instant) {
+        self.owed_until = Some(now);
+    }
+
+    /// Whether a packet left while lost ones were sent again.
+    pub(crate) fn is_owed(&self, first_sent: Instant) -> bool {
+        self.owed_until.is_some_and(|until| first_sent <= until)
+    }
+
+    /// Whether some such packet may still be lost.
+    pub(crate) fn owes(&self, now: Instant) -> bool {
+        self.owed_until.is_some_and(|until| now < until + OWED_FOR)
     }
 
     /// Whether something waits to be sent again.
@@ -171,6 +195,7 @@ impl Recovery {
         self.deferred.clear();
         self.bytes = 0;
         self.ahead = Ahead::default();
+        self.owed_until = None;
     }
 
     /// Takes a lost datagram if it is worth sending again; `slowest` is the longest round trip of a

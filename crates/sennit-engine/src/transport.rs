@@ -43,8 +43,8 @@ pub const MOST_LINKS: usize = MAX_PATHS.get() as usize;
 pub(crate) const SPARE_PATHS: u32 = 4;
 /// Bytes of streams that are on the way at most. noq puts all that it has to send, or to send
 /// again, into one packet of a size that some paths do not carry, and where other packets arrive it
-/// never tries a smaller one. So with the connection IDs of spare paths it is less than any path
-/// carries.
+/// never tries a smaller one. So with the connection IDs of spare paths, and what a hub tells of an
+/// address (23 bytes), it is less than any path carries.
 const STREAMS_ON_THE_WAY: u64 = 512;
 /// Received datagrams wait here only until the driver drains them, within one batch of the socket.
 pub(crate) const DATAGRAM_BUFFER: usize = 8 << 20;

@@ -298,7 +298,7 @@ impl Tunnel {
         let Self { paths, conn, .. } = self;
         status.paths = paths
             .iter()
-            .filter_map(|path| Some(path.describe(halves, &conn.path_stats(path.id)?)))
+            .filter_map(|path| path.describe(halves, conn))
             .collect();
     }
 

@@ -94,6 +94,11 @@ impl Decoder {
         self.stats
     }
 
+    /// Equations that are kept, as they lack more than they bring.
+    pub fn unsolved(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Takes a source in two parts, as the encoder did; `recovered` gets what can be solved by it.
     pub fn handle_source(
         &mut self,

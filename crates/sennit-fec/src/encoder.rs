@@ -10,6 +10,9 @@ use crate::{Code, MOST_BYTES, MOST_COVERED, code::Key, symbol::Symbol};
 /// A group is closed, and a repair of a window made, when its oldest unprotected source is this
 /// old: a packet of a thin flow that is lost comes back in a time that a call bears.
 pub const PATIENCE: Duration = Duration::from_millis(20);
+/// The age while more sources wait to leave: a slow link fills groups too, and gets no more repairs
+/// than the code says.
+const PATIENCE_WITH_MORE: Duration = Duration::from_millis(400);
 /// A repair of a window covers sources that are not older than this, unless the caller says
 /// otherwise. What is lost is of no use to a call that is older, and a transfer sends
 /// [`Code::WINDOW`] packets in less.
@@ -60,6 +63,8 @@ pub struct Encoder {
     /// The newest sources, of a code with a window.
     window: VecDeque<(Instant, Symbol)>,
     window_time: Duration,
+    /// More sources wait to leave.
+    more: bool,
     /// Memory of a source that has left the window.
     spare: Symbol,
     /// Repairs that follow each other when a window is closed because nothing more comes, and how
@@ -82,6 +87,7 @@ impl Encoder {
             sums: Vec::new(),
             window: VecDeque::new(),
             window_time: WINDOW_TIME,
+            more: false,
             spare: Symbol::default(),
             tail: 1,
             left: 0,
@@ -110,6 +116,20 @@ impl Encoder {
     /// Repairs of a window cover sources that are not older than this from now on.
     pub fn set_window_time(&mut self, time: Duration) {
         self.window_time = time;
+    }
+
+    /// Whether more sources wait to leave after the next one, so that its group is soon full.
+    pub fn set_more(&mut self, more: bool) {
+        self.more = more;
+    }
+
+    /// How old the oldest unprotected source becomes.
+    fn patience(&self) -> Duration {
+        if self.more {
+            PATIENCE_WITH_MORE
+        } else {
+            PATIENCE
+        }
     }
 
     /// Closes a window by so many repairs, one after each [`PATIENCE`], if nothing more comes. The
@@ -166,7 +186,8 @@ impl Encoder {
     /// Puts a source at the end of the window; returns memory that is free.
     fn slide(&mut self, source: Symbol, now: Instant) -> Symbol {
         let mut spare = Symbol::default();
-        let is_old = |at: Instant| now.saturating_duration_since(at) > self.window_time;
+        let most = self.window_time.max(self.patience());
+        let is_old = |at: Instant| now.saturating_duration_since(at) > most;
         while self
             .window
             .front()
@@ -183,7 +204,7 @@ impl Encoder {
 
     /// When the sources that are not protected yet have waited long enough.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.since.map(|since| since + PATIENCE)
+        self.since.map(|since| since + self.patience())
     }
 
     /// Makes repairs due of what has waited long enough, though there could be more of it.

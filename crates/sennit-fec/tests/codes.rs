@@ -178,6 +178,26 @@ fn a_thin_flow_is_not_held_up() {
     assert_eq!(ends.encoder.poll_timeout(), None);
 }
 
+/// A link that takes forty milliseconds for a packet.
+#[test]
+fn a_slow_link_with_more_to_send_gets_as_many_repairs_as_were_asked_for() {
+    for (more, repairs) in [(true, 5), (false, 40)] {
+        let mut ends = Ends::new(Code::Rlc { every: 8 });
+        ends.encoder.set_more(more);
+        for n in 1..40 {
+            ends.now += Duration::from_millis(40);
+            ends.encoder.handle_timeout(ends.now);
+            ends.repair(|_| false);
+            ends.send(n, n == 20);
+        }
+        ends.now += Duration::from_millis(400);
+        ends.encoder.handle_timeout(ends.now);
+        ends.repair(|_| false);
+        assert_eq!(ends.repairs, repairs);
+        ends.assert_back(&BTreeSet::from([20]));
+    }
+}
+
 /// The last packet before a pause comes back by any of them.
 #[test]
 fn a_pause_begins_with_as_many_repairs_as_were_asked_for() {

@@ -174,6 +174,8 @@ mod tests {
             scene.hub.announcements == COUNT
         });
         assert!(all, "{} of {COUNT}", scene.hub.announcements);
+        // A frame that the client has not asked for would have ended the connection.
+        assert!(!scene.site.is_closed(), "it does not ask where it is seen");
     }
 
     /// What a hub says on its control stream, and to grant a tunnel.
@@ -245,6 +247,11 @@ mod tests {
         assert!((most / 2..=most).contains(&changes), "{changes}");
         assert_eq!(scene.site.edge.addresses().len(), 16);
         assert_eq!(scene.site.edge.refused_lan().len(), 1);
+        let observed = scene.site.edge.status()[0].paths[0].observed;
+        assert_eq!(
+            observed, None,
+            "this hub does not tell where it sees an edge"
+        );
     }
 
     #[test]

@@ -149,24 +149,37 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         Outcome::Held(summary) => Some(summary),
         Outcome::Broken(_) | Outcome::Panicked => None,
     });
-    let (mut kept, mut faults, mut hostile) = (0, 0, 0);
-    let (mut sent, mut arrived, mut load) = (0, 0, 0);
-    let mut back = Vec::new();
+    let (mut kept, mut faults) = (0, 0);
+    let mut sum = Summary::default();
     for summary in held {
         kept += 1;
         faults += summary.faults.values().sum::<u64>();
-        hostile += summary.hostile;
-        sent += summary.sent;
-        arrived += summary.arrived;
-        load += summary.load;
-        back.extend_from_slice(&summary.back);
+        sum.sites += summary.sites;
+        sum.hostile += summary.hostile;
+        sum.forged += summary.forged;
+        sum.sent += summary.sent;
+        sum.arrived += summary.arrived;
+        sum.load += summary.load;
+        sum.best_link.extend_from_slice(&summary.best_link);
+        sum.back.extend_from_slice(&summary.back);
     }
+    let Summary {
+        sites,
+        hostile,
+        forged,
+        sent,
+        arrived,
+        load,
+        ..
+    } = sum;
     format!(
-        "{kept} of {} seeds kept every rule for {hours} virtual hours each: {faults} faults, of them \
-         {hostile} hostile packets; {arrived} of {sent} inner packets arrived, and {load} of the load \
-         beside them{}; it took {:.0} s",
+        "{kept} of {} seeds kept every rule for {hours} virtual hours each, with {sites} sites in all: \
+         {faults} faults, of them {hostile} hostile packets, and {forged} from the address of another \
+         site; {arrived} of {sent} inner packets arrived, and {load} of the load beside them{}{}; it \
+         took {:.0} s",
         outcomes.len(),
-        how_soon(back),
+        how_soon(sum.back),
+        how_much(sum.best_link),
         took.as_secs_f64()
     )
 }
@@ -188,11 +201,28 @@ fn how_soon(mut back: Vec<Duration>) -> String {
     )
 }
 
+/// How much came out of what the best link carries where a site had more to send.
+fn how_much(mut parts: Vec<u32>) -> String {
+    parts.sort_unstable();
+    let Some(&least) = parts.first() else {
+        return String::new();
+    };
+    let percent = |part: u32| f64::from(part) / 10.0;
+    format!(
+        "; {} times a site that bonds had more to send than its best link carries: of that there came \
+         out {:.1} % (median), {:.1} % (least) in the worst ten seconds",
+        parts.len(),
+        percent(parts[parts.len() / 2]),
+        percent(least)
+    )
+}
+
 fn to_json(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> Value {
     let seeds = outcomes.iter().map(|(seed, outcome)| match outcome {
         Outcome::Held(it) => json!({
-            "seed": seed, "held": true, "faults": it.faults, "hostile": it.hostile,
-            "sent": it.sent, "arrived": it.arrived, "tunnels": it.tunnels,
+            "seed": seed, "held": true, "sites": it.sites, "faults": it.faults,
+            "hostile": it.hostile, "forged": it.forged, "sent": it.sent, "arrived": it.arrived,
+            "best_link_permille": it.best_link, "tunnels": it.tunnels,
             "back_s": it.back.iter().map(Duration::as_secs_f64).collect::<Vec<_>>(),
         }),
         Outcome::Broken(it) => json!({
@@ -235,6 +265,18 @@ mod tests {
         assert!(told.contains("200 times a tunnel was missing"), "{told}");
         assert!(told.contains("0.1 s (median), 0.2 s (99 %), 0.2 s (longest)"));
         assert_eq!(how_soon(Vec::new()), "");
+    }
+
+    #[test]
+    fn it_tells_how_much_of_the_best_link_came_out() {
+        let summary = Summary {
+            best_link: vec![1010, 955, 990],
+            ..Summary::default()
+        };
+        let told = total(&[(1, Outcome::Held(summary))], 1.0, Duration::ZERO);
+        assert!(told.contains("3 times a site that bonds"), "{told}");
+        assert!(told.contains("99.0 % (median), 95.5 % (least)"), "{told}");
+        assert_eq!(how_much(Vec::new()), "");
     }
 
     #[test]

@@ -129,7 +129,7 @@ enum SimCommand {
     ///
     /// Example: sennit sim matrix lab/matrix.toml --out results/matrix
     Matrix(matrix::MatrixArgs),
-    /// Let everything happen to links and ends by chance, and check what must hold at every step
+    /// Let everything happen to a hub and its sites, and check what must hold at every step
     ///
     /// The same seed has the same course. Exits with 1 if a rule was broken.
     ///

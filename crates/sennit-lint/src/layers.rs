@@ -109,6 +109,7 @@ pub const LAYERS: &[Layer] = &[
         &[
             "sennit-core",
             "sennit-engine",
+            "sennit-fec",
             "sennit-linux",
             "sennit-load",
             "sennit-masque",

@@ -27,6 +27,8 @@ use rustix::{
     },
 };
 
+use crate::{Error, User, error::Doing};
+
 /// To change routes, devices and rules, and to bind sockets to interfaces.
 const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
@@ -59,13 +61,38 @@ pub struct Held {
 /// Confines the calling thread, and all that it starts, to what a daemon needs whose helper
 /// ([`crate::helper`]) changes the network; files are written at or below `writable` only. Paths
 /// that are not there are passed over. It talks to other programs of this host by sockets that it
-/// has by now, and opens no more: services that trust root do what root asks for.
-pub fn process(writable: &[PathBuf]) -> Held {
-    let mut kept = PORTS | FILES;
+/// has by now, and opens no more: services that trust root do what root asks for. As `user` it has
+/// no right to files of others.
+///
+/// # Errors
+/// If it cannot become that user.
+pub fn process(writable: &[PathBuf], user: Option<User>) -> Result<Held, Error> {
+    let mut kept = PORTS;
     if !allow_nice() {
         kept |= CapabilitySet::SYS_NICE;
     }
+    match user {
+        Some(user) => become_user(user, kept).doing(|| format!("become user {user}"))?,
+        None => kept |= FILES,
+    }
     let mut held = give_up_all_but(kept);
+    confine_further(&mut held, writable);
+    Ok(held)
+}
+
+/// Makes this process, which has one thread, another user's.
+fn become_user(user: User, kept: CapabilitySet) -> io::Result<()> {
+    // A user is a thread's own on Linux.
+    if fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("it has threads already"));
+    }
+    // Who is not root may not any more.
+    bound(kept)?;
+    user.take_thread()
+}
+
+/// Takes what is a process's own and no helper's: files, and sockets of this host.
+fn confine_further(held: &mut Held, writable: &[PathBuf]) {
     match files::write_only_in(writable) {
         Ok(gap) => {
             held.files = true;
@@ -79,7 +106,6 @@ pub fn process(writable: &[PathBuf]) -> Held {
             .push(format!("seccomp for local sockets: {why}"));
         held.calls = false;
     }
-    held
 }
 
 /// Confines a helper. Its commands write files where their makers wanted.
@@ -198,13 +224,14 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all rights of this thread but these, as far as it has them.
+/// Gives up all rights of this thread but these, as far as it has them. Who has become another user
+/// has none in effect before.
 fn keep(kept: CapabilitySet) -> io::Result<()> {
     let sets = capabilities(None)?;
     Ok(set_capabilities(
         None,
         CapabilitySets {
-            effective: sets.effective & kept,
+            effective: sets.permitted & kept,
             permitted: sets.permitted & kept,
             inheritable: sets.inheritable & kept,
         },

@@ -66,6 +66,15 @@ pub enum Error {
     },
 }
 
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Os { source, .. } => source,
+            error => Self::other(error),
+        }
+    }
+}
+
 /// Adds what we were doing to a system error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;

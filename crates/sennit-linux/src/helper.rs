@@ -9,7 +9,8 @@
 //!
 //! The helper reads nothing but these orders. It follows one only as far as a daemon needs it:
 //! there is one footprint in its life, addresses and routes are for devices that were attached
-//! through it, and marks are those of Sennit's own tables.
+//! through it, and marks are those of Sennit's own tables. For a daemon that is not root it sees to
+//! the few files that are root's ([`entrust`]), which were named before the daemon read a packet.
 //!
 //! It ends with its daemon. Where that was killed, the host stays as it is, as with one process.
 //! What else was tried is in decision 0033.
@@ -18,9 +19,11 @@ mod line;
 
 use std::{
     env,
+    fs::{self, File},
+    io,
     net::IpAddr,
     os::fd::{BorrowedFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -30,10 +33,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::line::Hook;
 pub(crate) use self::line::Line;
-use crate::{DeviceName, Error, error::Doing};
+use crate::{DeviceName, Error, User, error::Doing};
 
 /// The one of this process.
 static HELPER: OnceLock<Helper> = OnceLock::new();
+/// Whether it keeps the config.
+static KEEPS_CONFIG: OnceLock<bool> = OnceLock::new();
 
 /// Another process, and the socket that it hears orders by.
 #[derive(Debug)]
@@ -69,12 +74,41 @@ pub(crate) enum Task {
         first: bool,
     },
     /// The TUN device, which has a queue, is up; the answer is its interface index.
-    Raise { device: DeviceName, mtu: u32 },
+    Raise {
+        device: DeviceName,
+        mtu: u32,
+    },
     /// The host is told of name servers behind the footprint's device, as wished by the socket that
     /// goes with this.
     TellNames,
     /// Answered with [`crate::forward_blockers`].
     ForwardBlockers,
+    /// A file that becomes a queue of a TUN device goes with the answer.
+    OpenTun,
+    File(FileTask),
+}
+
+/// What a helper may be asked for about files.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FileTask {
+    /// From now on these files are the helper's to see to; answered with whether the config is.
+    Entrust(Entrusted),
+    /// The config goes with the answer.
+    OpenConfig,
+    /// This text can be put in the place of the config; without one, nothing is to be.
+    DraftConfig(Option<String>),
+    /// What was drafted takes its place.
+    PublishConfig,
+    /// A file of the daemon's is removed.
+    Remove(PathBuf),
+}
+
+/// Files of root's, for a daemon that is another user from now on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Entrusted {
+    pub(crate) user: User,
+    pub(crate) config: PathBuf,
+    pub(crate) removed: Vec<PathBuf>,
 }
 
 /// Starts the helper of this process: this program with `arguments`, which has it call
@@ -103,6 +137,88 @@ pub fn dismiss() {
     }
 }
 
+/// Has the helper read and replace the config for this process, which is about to become `user`,
+/// and remove these files when it is told to; whether it does so with the config. What the user may
+/// put something else in the place of is for himself to read and write.
+///
+/// # Errors
+/// If there is no helper.
+pub fn entrust(user: User, config: &Path, removed: Vec<PathBuf>) -> Result<bool, Error> {
+    let config = config.into();
+    let task = FileTask::Entrust(Entrusted {
+        user,
+        config,
+        removed,
+    });
+    let keeps: bool = required()?.ask(&Task::File(task), None)?;
+    Ok(*KEEPS_CONFIG.get_or_init(|| keeps))
+}
+
+/// Opens the config for reading, if that is the helper's to do ([`keeps_config`]).
+///
+/// # Errors
+/// If it is not there, or its name leads elsewhere by now.
+pub fn open_config() -> io::Result<File> {
+    Ok(required()?.fetch(&Task::File(FileTask::OpenConfig))?)
+}
+
+/// Whether the helper reads and replaces the config.
+pub fn keeps_config() -> bool {
+    KEEPS_CONFIG.get() == Some(&true)
+}
+
+/// Removes a file, by the helper if this process may not.
+///
+/// # Errors
+/// If neither may, or it is not there.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    match (fs::remove_file(path), engaged()) {
+        (Err(error), Some(helper)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(helper.ask(&Task::File(FileTask::Remove(path.into())), None)?)
+        }
+        (removed, _) => removed,
+    }
+}
+
+/// A text that can take the place of the config, which the helper has written beside it. Dropped,
+/// it is forgotten.
+#[derive(Debug)]
+pub struct ConfigDraft(());
+
+impl ConfigDraft {
+    /// Begins it, in place of an earlier one.
+    ///
+    /// # Errors
+    /// If there is no room for it, or the helper does not take such a text.
+    pub fn begin(text: &str) -> io::Result<Self> {
+        let task = FileTask::DraftConfig(Some(text.into()));
+        let (): () = required()?.ask(&Task::File(task), None)?;
+        Ok(Self(()))
+    }
+
+    /// Puts it in the config's place.
+    ///
+    /// # Errors
+    /// If that is gone.
+    pub fn publish(self) -> io::Result<()> {
+        Ok(required()?.ask(&Task::File(FileTask::PublishConfig), None)?)
+    }
+}
+
+impl Drop for ConfigDraft {
+    fn drop(&mut self) {
+        let none = Task::File(FileTask::DraftConfig(None));
+        let forget = |helper: &Helper| helper.ask(&none, None);
+        // Without a helper the daemon ends.
+        let _: Option<Result<(), Error>> = engaged().map(forget);
+    }
+}
+
+fn required() -> Result<&'static Helper, Error> {
+    let none = || io::Error::other("this process has none");
+    engaged().ok_or_else(none).doing(|| "ask the helper".into())
+}
+
 /// The helper, if this process has one.
 pub(crate) fn engaged() -> Option<&'static Helper> {
     HELPER.get()
@@ -117,5 +233,11 @@ impl Helper {
     ) -> Result<T, Error> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         line.ask(task, about)
+    }
+
+    /// Has it open a file for this process.
+    pub(crate) fn fetch(&self, task: &Task) -> Result<File, Error> {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(line.ask_for(task)?.into())
     }
 }

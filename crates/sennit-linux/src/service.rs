@@ -1,10 +1,12 @@
 //! What a helper does ([`crate::helper`]).
 
+mod custody;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     panic::{self, AssertUnwindSafe},
     process,
     sync::{Arc, Mutex, PoisonError},
@@ -14,12 +16,14 @@ use std::{
 use serde_json::Value;
 use socket2::Socket;
 
+use self::custody::Custody;
+pub use self::custody::Judge;
 use crate::{
     ClassRoute, DeviceName, Error, Instance, MAX_ROUTED_CLASSES, confine,
     error::Doing,
     footprint::{Holding, Order},
     forward_blockers,
-    helper::{Line, Task},
+    helper::{FileTask, Line, Task},
     nameservers,
     netlink::{Interface, Netlink},
     tun,
@@ -33,14 +37,20 @@ const MOST_CLASS_RULES: usize = 1024;
 /// Interface indices of the TUN devices that are up.
 type Devices = Arc<Mutex<BTreeSet<u32>>>;
 
-/// Does what the daemon at the other end of `socket` asks for, until that ends.
-pub fn serve(socket: OwnedFd) -> io::Result<()> {
+/// Does what the daemon at the other end of `socket` asks for, until that ends. What is to take the
+/// place of the daemon's config is for `judge` to allow.
+pub fn serve(socket: OwnedFd, judge: Judge) -> io::Result<()> {
     let mut line = Line::from(socket);
-    let mut helper = Service::default();
+    let mut helper = Service {
+        judge: Some(judge),
+        ..Service::default()
+    };
     // A daemon that was killed may have left an answer unread, which is an error here.
     while let Ok(Some((text, about))) = line.receive() {
         let task: Task = serde_json::from_slice(&text)?;
-        line.send(&helper.handle(task, about), None)?;
+        let answer = helper.handle(task, about);
+        let given = helper.given.take();
+        line.send(&answer, given.as_ref().map(|it| it.as_fd()))?;
     }
     Ok(())
 }
@@ -54,6 +64,11 @@ struct Service {
     /// Those that were given a queue, with the index that each had by then.
     attached: BTreeMap<DeviceName, u32>,
     devices: Devices,
+    judge: Option<Judge>,
+    /// Files that it sees to, once they were named.
+    custody: Option<Custody>,
+    /// What goes with the answer.
+    given: Option<OwnedFd>,
 }
 
 impl Service {
@@ -109,6 +124,26 @@ impl Service {
                 apart("names", move || nameservers::serve(&device, line))?;
             }
             Task::ForwardBlockers => return wire::value(forward_blockers()?),
+            Task::OpenTun => self.given = Some(tun::open_driver()?.into()),
+            Task::File(task) => return self.handle_file(task),
+        }
+        Ok(Value::Null)
+    }
+
+    fn handle_file(&mut self, task: FileTask) -> Result<Value, Error> {
+        match (task, &mut self.custody) {
+            (FileTask::Entrust(_), Some(_)) => return Err(refused("see to other files")),
+            (FileTask::Entrust(entrusted), custody) => {
+                let custody = custody.insert(Custody::begin(entrusted, self.judge));
+                return wire::value(custody.keeps_config());
+            }
+            (_, None) => return Err(refused("see to files that nobody named")),
+            (FileTask::OpenConfig, Some(custody)) => {
+                self.given = Some(custody.open_config()?.into());
+            }
+            (FileTask::DraftConfig(text), Some(custody)) => custody.draft_config(text)?,
+            (FileTask::PublishConfig, Some(custody)) => custody.publish_config()?,
+            (FileTask::Remove(path), Some(custody)) => custody.remove(&path)?,
         }
         Ok(Value::Null)
     }
@@ -244,7 +279,7 @@ mod tests {
     /// Asks a service on another thread.
     fn ask(tasks: &[(Task, bool)]) -> Vec<Result<Value, Error>> {
         let (mut ours, theirs) = Line::pair().unwrap();
-        let service = thread::spawn(move || serve(theirs.into()).unwrap());
+        let service = thread::spawn(move || serve(theirs.into(), |_, _| Ok(())).unwrap());
         let file = File::open("/dev/null").unwrap();
         let asked = tasks.iter().map(|(task, with)| {
             let about = with.then(|| file.as_fd());

@@ -14,6 +14,17 @@ use rustix::{
     thread::{UnshareFlags, unshare_unsafe},
 };
 
+/// `setfsuid(2)` and `setfsgid(2)`: as whom the calling thread, and no other, has to do with files
+/// from now on. Gives what was before; what the kernel refuses stays so.
+pub(crate) fn set_file_identity((uid, gid): (u32, u32)) -> (u32, u32) {
+    // SAFETY: both calls take a number and touch no memory. Neither C library tells other threads.
+    unsafe {
+        let gid_before = libc::setfsgid(gid);
+        let uid_before = libc::setfsuid(uid);
+        (uid_before.cast_unsigned(), gid_before.cast_unsigned())
+    }
+}
+
 /// `epoll_pwait2(2)`, appending to `events`, which must have room: rustix takes this call only
 /// for timeouts that do not fit the old one, and glibc has it only since 2.35.
 pub(crate) fn epoll_pwait2(

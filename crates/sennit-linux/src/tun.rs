@@ -193,7 +193,20 @@ impl AsRawFd for Tun {
 
 /// Opens one more queue of device `name`.
 fn attach(name: &DeviceName, queues: usize, first: bool) -> Result<File, Error> {
-    let file = OpenOptions::new()
+    let file = match (open_driver(), helper::engaged()) {
+        // On some hosts it is root's alone.
+        (Err(Error::NotPrivileged), Some(helper)) => helper.fetch(&Task::OpenTun)?,
+        (opened, _) => opened?,
+    };
+    make_queue(&file, name, queues, first, true)?;
+    sys::tun_set_header_len(&file, VirtioNetHdr::LEN as libc::c_int)
+        .doing(|| format!("set the header length of {name}"))?;
+    Ok(file)
+}
+
+/// Opens what becomes a queue.
+pub(crate) fn open_driver() -> Result<File, Error> {
+    OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -205,11 +218,7 @@ fn attach(name: &DeviceName, queues: usize, first: bool) -> Result<File, Error> 
                 doing: "open /dev/net/tun".into(),
                 source: error,
             },
-        })?;
-    make_queue(&file, name, queues, first, true)?;
-    sys::tun_set_header_len(&file, VirtioNetHdr::LEN as libc::c_int)
-        .doing(|| format!("set the header length of {name}"))?;
-    Ok(file)
+        })
 }
 
 /// Brings a device up, without any address; its interface index.

@@ -13,7 +13,7 @@ use sennit_netem::{Config, Link, Nat, Reason};
 use crate::LinkSpec;
 
 /// IPv4 and UDP headers around every QUIC packet.
-const UDP_OVERHEAD: usize = 28;
+pub(crate) const UDP_OVERHEAD: usize = 28;
 
 /// A UDP packet on an emulated link.
 #[derive(Clone, Debug)]

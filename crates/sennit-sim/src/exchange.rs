@@ -7,38 +7,16 @@ use sennit_engine::{EdgeEvent, Grant, HubEvent, Local, Received, SocketId};
 use sennit_netem::Direction;
 
 use crate::{
-    Arrival, CREDENTIAL, EDGE, TooBig, World,
+    Arrival, CREDENTIAL, TooBig, World,
     cable::{Cable, Wire},
-    setup::hub_address,
+    setup::{hub_address, inner_address},
 };
 
 impl World {
-    /// Hands out what the links deliver now.
-    pub(crate) fn deliver_to_edge(&mut self) {
-        for index in 0..self.cables.len() {
-            while let Some((at, wire)) = self.cables[index]
-                .down
-                .poll_output(self.repeats_after, self.now)
-            {
-                if self.cables[index].admits(&wire, self.now) {
-                    let local = Local {
-                        socket: SocketId(index as u32),
-                        ip: None,
-                    };
-                    let (at, now) = (self.edge_turns.stamp(at), self.edge_turns.now());
-                    self.edge
-                        .handle_datagrams(received(local, &wire, at), wire.bytes, now);
-                }
-            }
-        }
-    }
-
+    /// Hands the hub what the links deliver now.
     pub(crate) fn deliver_to_hub(&mut self) {
-        for index in 0..self.cables.len() {
-            while let Some((at, wire)) = self.cables[index]
-                .up
-                .poll_output(self.repeats_after, self.now)
-            {
+        for cable in self.sites.iter_mut().flat_map(|site| &mut site.cables) {
+            while let Some((at, wire)) = cable.up.poll_output(self.repeats_after, self.now) {
                 if wire.to == hub_address() || self.more_hubs.contains(&wire.to) {
                     if let Some(tapped) = &mut self.tapped {
                         tapped.push(wire.bytes.clone());
@@ -55,66 +33,65 @@ impl World {
         }
     }
 
-    /// Drains both machines, or has them drained at their next turn.
+    /// Drains the edge and the hub, or has them drained at their next turn.
     pub(crate) fn settle(&mut self) {
         if self.edge_turns.ask() {
-            self.settle_edge(self.edge_turns.clock_at(self.now));
+            self.settle_edge(self.site, self.edge_turns.clock_at(self.now));
         }
         if self.hub_turns.ask() {
             self.settle_hub(self.hub_turns.clock_at(self.now));
         }
     }
 
-    /// Drains the edge, which takes it to be `now`.
-    pub(crate) fn settle_edge(&mut self, now: Instant) {
-        while let Some(event) = self.edge.poll_event(now) {
+    /// Drains the edge of a site, which takes it to be `now`.
+    pub(crate) fn settle_edge(&mut self, site: usize, now: Instant) {
+        let elapsed = self.elapsed();
+        let site = &mut self.sites[site];
+        while let Some(event) = site.edge.poll_event(now) {
             if let EdgeEvent::NewPort { socket, .. } = event {
-                self.rebind(socket.0 as usize);
+                site.rebind(socket.0 as usize);
             }
-            self.edge_events.push((self.elapsed(), event));
+            site.edge_events.push((elapsed, event));
         }
-        while let Some((_, packet)) = self.edge.poll_packet() {
-            self.at_edge.push_back(Arrival {
+        while let Some((_, packet)) = site.edge.poll_packet() {
+            site.at_edge.push_back(Arrival {
                 at: self.now,
                 packet: packet.bytes,
                 checksum: packet.checksum,
             });
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(transmit) = self.edge.poll_transmit(&mut buffer, now) {
+        while let Some(transmit) = site.edge.poll_transmit(&mut self.buffer, now) {
             let link = transmit.local.socket.0 as usize;
-            let cable = &mut self.cables[link];
+            let cable = &mut site.cables[link];
             let same_family = cable.address.is_ipv4() == transmit.remote.is_ipv4();
             if !same_family || self.lost_to == Some(transmit.remote) {
-                buffer.clear();
+                self.buffer.clear();
                 continue;
             }
             if let Some(from) = cable.source(transmit.remote, self.now) {
-                let told = cable.up.offer(from, &transmit, &buffer, self.now);
+                let told = cable.up.offer(from, &transmit, &self.buffer, self.now);
                 self.told_mtu.extend(told.map(|mtu| TooBig {
                     link,
                     direction: Direction::Up,
                     mtu,
                 }));
             }
-            buffer.clear();
+            self.buffer.clear();
         }
-        self.buffer = buffer;
     }
 
     /// Drains the hub, which takes it to be `now`.
     pub(crate) fn settle_hub(&mut self, now: Instant) {
         while let Some(event) = self.hub.poll_event(now) {
-            if let HubEvent::Connect { request, .. } = event {
-                let grant = Grant {
-                    site: "site".into(),
-                    addresses: vec![EDGE.into()],
-                    credential: CREDENTIAL,
-                    next: None,
-                };
+            if let HubEvent::Connect {
+                request,
+                ref bearer,
+                ..
+            } = event
+            {
                 match self.refuses {
                     Some((status, reason)) => self.hub.refuse(request, status, reason, now),
-                    None => self.hub.grant(request, grant, now),
+                    None => self.hub.grant(request, grant(bearer.as_deref()), now),
                 }
             }
             self.hub_events.push((self.elapsed(), event));
@@ -128,9 +105,10 @@ impl World {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         while let Some(transmit) = self.hub.poll_transmit(&mut buffer, now) {
-            let cables = self.cables.iter_mut().enumerate();
+            let sites = self.sites.iter_mut();
+            let mut cables = sites.flat_map(|site| site.cables.iter_mut().enumerate());
             let to = |cable: &Cable| cable.address.ip() == transmit.remote.ip();
-            if let Some((link, cable)) = cables.into_iter().find(|(_, cable)| to(cable)) {
+            if let Some((link, cable)) = cables.find(|(_, cable)| to(cable)) {
                 let hub = hub_address();
                 let from = transmit
                     .local
@@ -149,6 +127,20 @@ impl World {
             buffer.clear();
         }
         self.buffer = buffer;
+    }
+}
+
+/// What an edge gets that showed the number of its site, or nothing if that is the first.
+fn grant(bearer: Option<&str>) -> Grant {
+    let number = bearer.map_or(0, |number| number.parse().expect("a site shows its number"));
+    let mut credential = CREDENTIAL;
+    credential[0] += number;
+    let site = bearer.map_or_else(|| "site".into(), |number| format!("site {number}"));
+    Grant {
+        site,
+        addresses: vec![inner_address(number.into()).into()],
+        credential,
+        next: None,
     }
 }
 

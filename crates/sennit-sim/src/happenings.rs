@@ -8,15 +8,17 @@ use sennit_netem::{Config, Nat, NatConfig};
 
 use crate::{
     Clock, World,
-    setup::{hub_config, new_edge, new_hub},
+    setup::{edge_seed, hub_config, new_edge, new_hub},
+    turns::Turns,
 };
 
 impl World {
     /// Changes both directions of a link while it runs.
     pub fn change(&mut self, link: usize, change: impl Fn(&mut Config)) {
+        let now = self.now;
         let cable = &mut self.cables[link];
         for way in [&mut cable.up, &mut cable.down] {
-            way.change(&change, self.now);
+            way.change(&change, now);
         }
     }
 
@@ -27,9 +29,10 @@ impl World {
 
     /// Swallows only what the edge sends (`up`) or receives on a link.
     pub fn blackhole_one_way(&mut self, link: usize, up: bool, on: bool) {
+        let now = self.now;
         let cable = &mut self.cables[link];
         let way = if up { &mut cable.up } else { &mut cable.down };
-        way.change(|config| config.outage = on, self.now);
+        way.change(|config| config.outage = on, now);
     }
 
     /// Busy machines: the edge and the hub act so far apart, half as much more or less, on all that
@@ -40,26 +43,26 @@ impl World {
 
     /// The edge or the hub stands still for so long, and then finds all that has come meanwhile.
     pub fn stall(&mut self, hub: bool, span: Duration) {
-        let turns = if hub {
-            &mut self.hub_turns
-        } else {
-            &mut self.edge_turns
-        };
-        turns.hold(self.now + span);
+        let until = self.now + span;
+        self.turns(hub).hold(until);
     }
 
     /// The edge or the hub is suspended for so long: it stands still, and so does its clock.
     pub fn suspend(&mut self, hub: bool, span: Duration) {
-        let turns = if hub {
-            &mut self.hub_turns
-        } else {
-            &mut self.edge_turns
-        };
-        turns.suspend(span, self.now);
+        let now = self.now;
+        self.turns(hub).suspend(span, now);
     }
 
-    /// What the calendar of the edge or the hub says from now on, compared with the true one. Only
-    /// TLS looks at it.
+    /// Of the hub, or of the edge.
+    pub(crate) fn turns(&mut self, hub: bool) -> &mut Turns {
+        match hub {
+            true => &mut self.hub_turns,
+            false => &mut self.edge_turns,
+        }
+    }
+
+    /// What the calendar of all edges or of the hub says from now on, compared with the true one.
+    /// Only TLS looks at it.
     pub fn set_calendar(&mut self, hub: bool, ahead_seconds: i64) {
         self.authority.calendars[usize::from(hub)].set(ahead_seconds);
     }
@@ -71,7 +74,8 @@ impl World {
 
     /// What arrives at the edge within `span` seems to it to have arrived too early by `early`.
     pub fn misstamp(&mut self, early: Duration, span: Duration) {
-        self.edge_turns.misstamp(early, span, self.now);
+        let now = self.now;
+        self.edge_turns.misstamp(early, span, now);
     }
 
     /// What the kernel would say of a link.
@@ -116,12 +120,6 @@ impl World {
     /// NAT box that means another mapping; without one the hub sees it.
     pub fn new_port(&mut self, link: usize) {
         self.rebind(link);
-    }
-
-    /// The link's port changes, as behind a NAT that forgot it.
-    pub fn rebind(&mut self, link: usize) {
-        let address = self.cables[link].address;
-        self.cables[link].address.set_port(address.port() + 1);
     }
 
     /// The link's NAT has a mapping for the present port that leads nowhere, and keeps it as long
@@ -196,7 +194,7 @@ impl World {
             &self.config,
             &self.authority,
             self.rekey,
-            self.seed,
+            edge_seed(self.seed, self.site),
             self.edge_turns.clock_at(self.now),
         );
         for link in 0..self.cables.len() {

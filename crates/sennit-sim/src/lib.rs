@@ -1,10 +1,11 @@
-//! A hub, an edge and the links between them in virtual time.
+//! A hub, its sites and the links between them in virtual time.
 //!
-//! A [`World`] owns both state machines and, for each link, two one-directional emulators. Time
-//! moves from one event to the next, so an hour costs as much as what happens in it, and the same
-//! seed gives the same run: TLS draws its randomness elsewhere, but only values and never sizes
-//! depend on it (see [`Authority`]). Inner packets are handed in and taken out by the test, or by
-//! the hosts of a [`Transfer`], which send as much as the tunnel carries.
+//! A [`World`] owns a hub and its sites: each has an edge and, for each of its links, two
+//! one-directional emulators. All worlds but those of [`chaos`] have one site. Time moves from one
+//! event to the next, so an hour costs as much as what happens in it, and the same seed gives the
+//! same run: TLS draws its randomness elsewhere, but only values and never sizes depend on it (see
+//! [`Authority`]). Inner packets are handed in and taken out by the test, or by the hosts of a
+//! [`Transfer`], which send as much as the tunnel carries.
 
 mod autorate;
 mod cable;
@@ -17,6 +18,7 @@ mod ping;
 mod plain;
 mod quic;
 mod setup;
+mod site;
 mod strangers;
 mod tcp;
 mod tls;
@@ -34,17 +36,18 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
-    ClassConfig, Credential, Edge, EdgeChange, EdgeConfig, EdgeEvent, Hub, HubEvent, LinkLabel,
-    Local, Plan, Rekey, Sharing, SocketId, Treatment, facts::TunnelStatus,
+    ClassConfig, Credential, EdgeChange, EdgeConfig, Hub, HubEvent, Local, Plan, Rekey, Sharing,
+    SocketId, Treatment, facts::TunnelStatus,
 };
 use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
 
 pub use autorate::Autorate;
-use cable::{Cable, Wire};
+use cable::Wire;
 pub use dice::Dice;
 use exchange::received;
 pub use sennit_netem::{BadSpec, Direction, LinkSpec};
-use setup::{REKEY, edge_config, hub_address, label, new_edge, new_hub};
+use setup::{REKEY, edge_config, hub_address, new_edge, new_hub};
+pub use site::Site;
 pub use strangers::{Persistent, first_packets};
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
@@ -80,29 +83,24 @@ pub struct TooBig {
     pub mtu: usize,
 }
 
-/// What the hub knows the edge by.
+/// What the hub knows the first edge by.
 pub const CREDENTIAL: Credential = [7; 32];
 
-/// A hub, an edge, and their links.
+/// A hub, its sites, and their links. Whatever is done to the edge or to a link is done at the
+/// [`Site`] that the world looks at.
 pub struct World {
-    /// The site side.
-    pub edge: Edge,
     /// The far side.
     pub hub: Hub,
-    config: EdgeConfig,
+    sites: Vec<Site>,
+    /// Which of them it looks at.
+    site: usize,
     authority: Authority,
     rekey: Rekey,
     seed: u64,
-    cables: Vec<Cable>,
-    labels: Vec<LinkLabel>,
     now: Instant,
     start: Instant,
-    /// Inner packets that reached the edge.
-    pub at_edge: VecDeque<Arrival>,
     /// Inner packets that reached the hub.
     pub at_hub: VecDeque<Arrival>,
-    /// Everything the edge said.
-    pub edge_events: Vec<(Duration, EdgeEvent)>,
     /// Everything the hub said.
     pub hub_events: Vec<(Duration, HubEvent)>,
     /// What the links told senders whose packets were too big, oldest first.
@@ -122,7 +120,6 @@ pub struct World {
     pub more_hubs: Vec<SocketAddr>,
     /// What edges send to this address is lost.
     pub lost_to: Option<SocketAddr>,
-    edge_turns: Turns,
     hub_turns: Turns,
 }
 
@@ -194,8 +191,14 @@ impl World {
     /// The classes share the links by another plan from now on, as after a reload.
     pub fn share(&mut self, plan: Plan) {
         let now = self.edge_turns.clock_at(self.now);
-        self.config.sharing = Sharing::upward(plan, self.config.sharing.as_ref(), now);
+        let sharing = Sharing::upward(plan, self.config.sharing.as_ref(), now);
+        self.config.sharing = sharing;
         self.reload(|_| ());
+    }
+
+    /// From the next reload on packets are sorted into classes by these rules.
+    pub fn sort_by(&mut self, classifier: Classifier) {
+        self.config.classifier = classifier;
     }
 
     /// The classes are otherwise from now on, as after a reload.
@@ -304,23 +307,15 @@ impl World {
         start: Instant,
     ) -> Self {
         Self {
-            edge: new_edge(&config, &authority, REKEY, seed, start),
             hub: new_hub(&authority, REKEY, seed, start),
+            sites: vec![Site::new([0; 2], links, config, &authority, seed, start)],
+            site: 0,
             rekey: REKEY,
-            config,
             authority,
             seed,
-            cables: links
-                .iter()
-                .enumerate()
-                .map(|(i, link)| Cable::new(i, link, seed, start))
-                .collect(),
-            labels: (0..links.len()).map(|index| label(index, 1)).collect(),
             now: start,
             start,
-            at_edge: VecDeque::new(),
             at_hub: VecDeque::new(),
-            edge_events: Vec::new(),
             hub_events: Vec::new(),
             told_mtu: Vec::new(),
             tapped: None,
@@ -331,7 +326,6 @@ impl World {
             repeats_after: None,
             more_hubs: Vec::new(),
             lost_to: None,
-            edge_turns: Turns::new(2 * seed, start),
             hub_turns: Turns::new(2 * seed + 1, start),
         }
     }
@@ -395,30 +389,39 @@ impl World {
         self.stuck = if passes { 0 } else { self.stuck + 1 };
         assert!(
             self.stuck < STUCK,
-            "time stands still: edge {:?}, hub {:?}, now {:?}",
-            self.edge.poll_timeout(),
+            "time stands still: edges {:?}, hub {:?}, now {:?}",
+            self.sites
+                .iter()
+                .map(|site| site.edge.poll_timeout())
+                .collect::<Vec<_>>(),
             self.hub.poll_timeout(),
             self.now
         );
         self.now = self.now.max(next);
-        let (edge, hub) = (
-            self.edge_turns.is_due(self.now),
-            self.hub_turns.is_due(self.now),
-        );
-        let edge = edge.then(|| self.edge_turns.begin(self.now));
-        let hub = hub.then(|| self.hub_turns.begin(self.now));
-        if edge.is_some() {
-            self.deliver_to_edge();
+        self.act();
+        true
+    }
+
+    /// Has the hub act, and the edges to which something happens now.
+    fn act(&mut self) {
+        let now = self.now;
+        let hub_is_due = self.hub_timeout().is_some_and(|at| at <= now);
+        let hub = self.hub_turns.is_due(now);
+        let hub = hub.then(|| self.hub_turns.begin(now));
+        for site in &mut self.sites {
+            site.begin(hub_is_due, now);
+            site.deliver(self.repeats_after, now);
         }
         if hub.is_some() {
             self.deliver_to_hub();
         }
-        if let Some(now) = edge {
-            if self.edge.poll_timeout().is_some_and(|at| at <= now) {
-                self.edge.handle_timeout(now);
-            }
-            self.settle_edge(now);
-            self.edge_turns.end(self.now);
+        for site in 0..self.sites.len() {
+            let Some(now) = self.sites[site].turn.take() else {
+                continue;
+            };
+            self.sites[site].time_out(now);
+            self.settle_edge(site, now);
+            self.sites[site].edge_turns.end(self.now);
         }
         if let Some(now) = hub {
             if self.hub.poll_timeout().is_some_and(|at| at <= now) {
@@ -427,7 +430,6 @@ impl World {
             self.settle_hub(now);
             self.hub_turns.end(self.now);
         }
-        true
     }
 
     /// Lets time pass until `done`, at most `limit`; false if that was reached.
@@ -452,21 +454,20 @@ impl World {
         })
     }
 
-    fn next_event(&self) -> Option<Instant> {
-        let down = self
-            .cables
-            .iter()
-            .filter_map(|cable| cable.down.poll_timeout());
-        let up = self
-            .cables
-            .iter()
-            .filter_map(|cable| cable.up.poll_timeout());
-        let (edge, hub) = (&self.edge_turns, &self.hub_turns);
-        let timeouts = (self.edge.poll_timeout(), self.hub.poll_timeout());
-        let edge = down.chain(timeouts.0.map(|at| edge.when(at))).min();
-        let hub = up.chain(timeouts.1.map(|at| hub.when(at))).min();
-        let turns = [self.edge_turns.at(edge), self.hub_turns.at(hub)];
-        turns.into_iter().flatten().min()
+    fn next_event(&mut self) -> Option<Instant> {
+        for site in &mut self.sites {
+            site.look_ahead();
+        }
+        let edges = self.sites.iter().filter_map(|site| site.next_turn);
+        let up = self.sites.iter().filter_map(|site| site.next_up);
+        let up = up.min().and_then(|at| self.hub_turns.at(Some(at)));
+        edges.chain(up).chain(self.hub_timeout()).min()
+    }
+
+    /// When the hub acts if no datagram comes before.
+    fn hub_timeout(&self) -> Option<Instant> {
+        let at = self.hub.poll_timeout();
+        self.hub_turns.at(at.map(|at| self.hub_turns.when(at)))
     }
 
     /// Sends the hub a packet that somebody has recorded.

@@ -1,7 +1,7 @@
 //! The configs of a world's machines, and where they are.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Instant,
 };
 
@@ -11,7 +11,10 @@ use sennit_engine::{
     Settings,
 };
 
-use crate::tls::{self, Authority};
+use crate::{
+    EDGE,
+    tls::{self, Authority},
+};
 
 /// Keys are renewed far more often than by default, so that whatever is tried goes through that.
 pub(crate) const REKEY: Rekey = Rekey {
@@ -88,6 +91,16 @@ pub(crate) fn settings(rekey: Rekey, seed: u64, salt: u8) -> Settings {
 
 pub(crate) fn hub_address() -> SocketAddr {
     HUB.parse().expect("a valid address")
+}
+
+/// The inner address of a site's edge.
+pub(crate) fn inner_address(site: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(EDGE.to_bits() + site as u32)
+}
+
+/// The seed of a site's edge in a world of `seed`.
+pub(crate) fn edge_seed(seed: u64, site: usize) -> u64 {
+    seed ^ ((site as u64) << 48)
 }
 
 pub(crate) fn label(index: usize, tier: u8) -> LinkLabel {

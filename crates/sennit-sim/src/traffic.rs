@@ -167,6 +167,11 @@ impl Stream {
         1.0 - in_time as f64 / f64::from(self.sent)
     }
 
+    /// Packets among the first `count` that have not arrived.
+    pub fn lost_of(&self, count: u32) -> usize {
+        count as usize - self.arrived.range(..count).count()
+    }
+
     /// Packets that have arrived.
     pub fn arrived(&self) -> usize {
         self.arrived.len()

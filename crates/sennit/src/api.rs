@@ -35,6 +35,7 @@ use std::{
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::sync::{mpsc, oneshot};
+use tokio_rustls::TlsAcceptor;
 
 use self::{access::Access, seats::Seats, watch::Watch};
 pub use self::{access::Role, describe::openapi};
@@ -79,6 +80,26 @@ pub fn door() -> (impl Fn(UnixStream) + Send + Sync + 'static, Visitors) {
     (door, Visitors(clients))
 }
 
+/// What the files of its config say. They may be root's alone, and so are read before a daemon
+/// gives root up.
+pub struct Keys {
+    tls: Option<TlsAcceptor>,
+    access: Access,
+}
+
+impl Keys {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// If one is missing, open to others, or holds something else.
+    pub fn load(config: &ApiConfig) -> Result<Self, ApiError> {
+        Ok(Self {
+            tls: serve::tls(config)?,
+            access: Access::load(config)?,
+        })
+    }
+}
+
 /// The API of a running daemon; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Api {
@@ -98,7 +119,7 @@ struct Shared {
     description: serde_json::Value,
 }
 
-/// What is wrong with the files that the config names, as [`Api::start`] would say it.
+/// What is wrong with the files that the config names, as [`Keys::load`] would say it.
 pub fn look_at_files(config: &ApiConfig) -> Vec<ApiError> {
     let tls = serve::tls(config).err();
     tls.into_iter()
@@ -110,12 +131,11 @@ impl Api {
     /// Listens and starts the thread.
     pub fn start(
         config: &ApiConfig,
+        Keys { tls, access }: Keys,
         ask: Arc<dyn Ask>,
         (journal, archive): (Journal, Archive),
         visitors: Visitors,
     ) -> Result<Self, ApiError> {
-        let tls = serve::tls(config)?;
-        let access = Access::load(config)?;
         let listeners = listen(&config.listen)?;
         let addresses = listeners.iter().filter_map(|it| it.local_addr().ok());
         let addresses: Vec<SocketAddr> = addresses.collect();

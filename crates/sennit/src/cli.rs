@@ -78,7 +78,7 @@ enum Command {
     /// Run an edge in the foreground
     Edge(EdgeArgs),
     /// Make unreachable what belongs into the tunnel, from before an edge starts (at boot)
-    Guard(EdgeArgs),
+    Guard(host::GuardArgs),
     /// Let a site in: print a one-time token for `sennit join` (on the hub)
     Invite(InviteArgs),
     /// Accept an invitation: make this edge's key and first config (also works offline)
@@ -142,11 +142,24 @@ struct StateArg {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  sennit edge --config /etc/sennit/edge.toml")]
+#[command(after_help = "\
+Examples:
+  sennit edge --config /etc/sennit/edge.toml
+  sennit edge --user root            # does not give root up")]
 struct EdgeArgs {
     /// The edge's config
     #[arg(long, value_name = "FILE", default_value = config::DEFAULT_EDGE_FILE)]
     config: PathBuf,
+    #[command(flatten)]
+    user: UserArg,
+}
+
+#[derive(Debug, Args)]
+struct UserArg {
+    /// Whose the daemon is once it has started: a user, or UID:GID [default: sennit if there is
+    /// such a user, else who starts it]
+    #[arg(long = "user", value_name = "NAME")]
+    name: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -407,10 +420,11 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     logging::start(cli.log.as_deref(), cli.command.default_log()).map_err(Failure::usage)?;
     match cli.command {
         Command::Hub(args) => hub::run(args),
-        Command::Edge(EdgeArgs { config }) => {
-            daemon::edge::run(&load(EdgeConfig::load(&config))?, &config).map(|()| Exit::Ok)
+        Command::Edge(EdgeArgs { config: file, user }) => {
+            let config = load(EdgeConfig::load(&file))?;
+            daemon::edge::run(&config, &file, user.name.as_deref()).map(|()| Exit::Ok)
         }
-        Command::Guard(EdgeArgs { config }) => host::guard(&config),
+        Command::Guard(args) => host::guard(&args.config),
         Command::Invite(args) => sites::invite(&args),
         Command::Join(args) => join::join(&args),
         Command::Sites(args) => match &args.command {

@@ -20,6 +20,7 @@ mod hub;
 mod limits;
 mod matching;
 mod notify;
+mod places;
 mod private;
 pub mod reference;
 mod rekey;
@@ -48,6 +49,7 @@ pub(crate) use self::host::look_at_interfaces;
 pub(crate) use self::limits::MTU;
 pub use self::matching::{Kernel, Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
+pub(crate) use self::places::name_no_other_places;
 pub(crate) use self::private::{hosts, without_secrets};
 pub use self::salvage::{Salvaged, salvage};
 use self::section::{Section, kind_of};
@@ -380,10 +382,13 @@ fn load<C>(
 }
 
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_open(File::open(path)?)
+}
+
+/// What is in a file, unless that is too long for a config.
+pub(crate) fn read_open(file: File) -> io::Result<Vec<u8>> {
     let mut source = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut source)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut source)?;
     if source.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,

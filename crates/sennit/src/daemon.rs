@@ -44,12 +44,12 @@ use signal_hook::{
 
 use crate::{
     api::{self, Api},
-    config::{ApiConfig, Notify},
+    config::{ApiConfig, Entry, Notify},
     control::{Ask, Entrance, Server},
     exit::Failure,
     history::Recorder,
     journal::{Event, Journal, Keeper},
-    notify::Notifier,
+    notify::{self, Notifier},
 };
 
 /// Workers unless the config says otherwise: beyond that, whoever has the processors knows better.
@@ -74,10 +74,27 @@ struct Doors {
     _recorder: Recorder,
 }
 
+/// What files say that may be root's alone: the config, and those with secrets that it names.
+struct ReadAsRoot {
+    entries: Vec<Entry>,
+    keys: api::Keys,
+    targets: notify::Targets,
+}
+
+impl ReadAsRoot {
+    fn load(file: &Path, api: &ApiConfig, notify: &[Notify]) -> Result<Self, Failure> {
+        Ok(Self {
+            entries: reload::read_entries(file)?,
+            keys: api::Keys::load(api)?,
+            targets: notify::Targets::load(notify).map_err(Failure::runtime)?,
+        })
+    }
+}
+
 /// Opens the control socket and the API.
 fn open_doors(
     entrance: Entrance,
-    config: &ApiConfig,
+    (config, keys): (&ApiConfig, api::Keys),
     front: Arc<dyn Ask>,
     books: (Journal, PathBuf),
 ) -> Result<Doors, Failure> {
@@ -89,7 +106,7 @@ fn open_doors(
     let archive = recorder.archive().clone();
     Ok(Doors {
         _control: control,
-        _api: Api::start(config, front, (journal, archive), visitors)?,
+        _api: Api::start(config, keys, front, (journal, archive), visitors)?,
         _recorder: recorder,
     })
 }
@@ -101,14 +118,14 @@ fn keep_journal(records: &Path, role: &str) -> Result<Keeper, Failure> {
 }
 
 /// Starts telling of events, from an outbox beside the journal.
-fn notify(
-    config: &[Notify],
+fn start_telling(
+    targets: notify::Targets,
     records: &Path,
     role: &str,
     journal: &Journal,
 ) -> Result<Notifier, Failure> {
     let outbox = records.join(format!("{role}-outbox.db"));
-    Notifier::start(config, &outbox, journal.clone()).map_err(Failure::runtime)
+    Notifier::start(targets, &outbox, journal.clone()).map_err(Failure::runtime)
 }
 
 fn note_start(journal: &Journal) {
@@ -206,6 +223,7 @@ mod tests {
             name: name.into(),
             interface: "wwan0".into(),
             address: None,
+            public: Vec::new(),
             tier: 1,
             weight: 1,
             state: LinkState::Up,
@@ -231,6 +249,7 @@ mod tests {
             link: Some(link.into()),
             local: None,
             remote: ([203, 0, 113, 10], 443).into(),
+            observed: None,
             state: PathState::Up,
             cause: None,
             reason: None,

@@ -75,6 +75,14 @@ pub enum Event {
     },
     /// The hub, or something before it, does not let a class in.
     Refused { class: String, reason: String },
+    /// A part of a site's LAN is not routed to it.
+    LanRefused {
+        /// At a hub.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        prefix: String,
+        reason: String,
+    },
     /// The hub has assigned addresses.
     AddressesAssigned { addresses: Vec<IpAddr> },
     /// This edge got a certificate.
@@ -139,7 +147,7 @@ impl fmt::Display for CapState {
 
 impl Event {
     /// The words in the field `event`, but for `other`.
-    pub const KINDS: [&str; 22] = [
+    pub const KINDS: [&str; 23] = [
         "started",
         "stopped",
         "link_up",
@@ -152,6 +160,7 @@ impl Event {
         "path_down",
         "failover",
         "refused",
+        "lan_refused",
         "addresses_assigned",
         "certificate_received",
         "certificate_issued",
@@ -186,9 +195,7 @@ impl fmt::Display for Event {
                 class,
                 reason,
             } => write!(f, "class {class}{} has no tunnel: {reason}", of(site)),
-            Self::PathUp { site, class, link } => {
-                write!(f, "class {class}{} uses link {link}", of(site))
-            }
+            Self::PathUp { site, class, link } => f.write_str(&path_up(site, class, link)),
             Self::PathDown {
                 site,
                 class,
@@ -204,6 +211,11 @@ impl fmt::Display for Event {
                 gap_seconds,
             } => f.write_str(&failover(class, (from, to), *gap_seconds)),
             Self::Refused { class, reason } => write!(f, "class {class} is refused: {reason}"),
+            Self::LanRefused {
+                site,
+                prefix,
+                reason,
+            } => write!(f, "the hub does not route {prefix}{}: {reason}", to(site)),
             Self::AddressesAssigned { addresses } => f.write_str(&assigned(addresses)),
             Self::CertificateReceived { site } => {
                 write!(f, "received a certificate as site {site}")
@@ -223,10 +235,7 @@ impl fmt::Display for Event {
             } => f.write_str(&limited(link, up_bytes_per_second, down_bytes_per_second)),
             Self::Reloaded { changed } => f.write_str(&reloaded(changed)),
             Self::ReloadReverted => f.write_str(REVERTED),
-            Self::JournalSetAside { file, reason } => {
-                let what = "the journal could not be read";
-                write!(f, "{what} ({reason}) and is now {file}")
-            }
+            Self::JournalSetAside { file, reason } => f.write_str(&set_aside(file, reason)),
             Self::EventsLost { count } => write!(f, "{count} events came too fast to be kept"),
             Self::Other => f.write_str("an event of another version of Sennit"),
         }
@@ -240,12 +249,21 @@ fn of(site: &Option<String>) -> String {
     site.as_ref().map(of).unwrap_or_default()
 }
 
+fn to(site: &Option<String>) -> String {
+    let to = |site| format!(" to site {site}");
+    site.as_ref().map(to).unwrap_or_default()
+}
+
 /// For how long nothing had been heard, if that was a time at all.
 fn silence(seconds: f64, word: &str) -> String {
     match seconds > 0.0 {
         true => format!("{word} {seconds:.3} s"),
         false => String::new(),
     }
+}
+
+fn path_up(site: &Option<String>, class: &str, link: &str) -> String {
+    format!("class {class}{} uses link {link}", of(site))
 }
 
 fn path_down(
@@ -279,6 +297,10 @@ fn limited(link: &str, up: &Option<u64>, down: &Option<u64>) -> String {
         Some(bounds) => format!("link {link} carries {bounds}, as an operator wants"),
         None => format!("link {link} carries what the config allows"),
     }
+}
+
+fn set_aside(file: &str, reason: &str) -> String {
+    format!("the journal could not be read ({reason}) and is now {file}")
 }
 
 fn reloaded(changed: &[String]) -> String {

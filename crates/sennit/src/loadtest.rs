@@ -12,6 +12,7 @@
 //! | [`emulation`], [`profile`] | a link between socket and machine, and the networks with a name |
 //! | [`words`] | what the two ends say to each other |
 //! | [`load`] | streams and messages of one end, sent and counted |
+//! | [`fec`] | error correction of messages |
 //! | [`probe`] | round trips by the network's own times |
 //! | [`stack`] | the QUIC under it all: our engine's, or quinn's as a second opinion |
 //! | [`perf`] | the protocol of other stacks for the same, at both ends |
@@ -21,6 +22,7 @@ pub mod client;
 pub mod compare;
 pub mod emulation;
 pub mod exporter;
+pub mod fec;
 pub mod gate;
 mod load;
 pub mod metric;

@@ -66,10 +66,25 @@ fn read_secret(path: &Path) -> Result<String, NotifyError> {
     Ok(read_regular_text(path).map_err(file)?.trim().to_owned())
 }
 
-/// What is wrong with the files that the config names, as [`Notifier::start`] would say it.
+/// What is wrong with the files that the config names, as [`Targets::load`] would say it.
 pub fn look_at_files(config: &[Notify]) -> Vec<NotifyError> {
     let targets = config.iter().map(Target::load);
     targets.filter_map(Result::err).collect()
+}
+
+/// Who is told, with the secrets for that. They are in files that may be root's alone, and so are
+/// read before a daemon gives root up.
+pub struct Targets(Vec<Target>);
+
+impl Targets {
+    /// Reads the secrets.
+    ///
+    /// # Errors
+    /// If one is missing, open to others, or no key.
+    pub fn load(config: &[Notify]) -> Result<Self, NotifyError> {
+        let targets = config.iter().map(Target::load);
+        Ok(Self(targets.collect::<Result<_, _>>()?))
+    }
 }
 
 /// The thread; it ends when this is dropped.
@@ -80,16 +95,19 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Tells those in `config` of what the journal gets from now on, and of what is left in the
-    /// outbox at `path`. Nothing to do is no thread.
-    pub fn start(config: &[Notify], path: &Path, journal: Journal) -> Result<Self, NotifyError> {
+    /// Tells `targets` of what the journal gets from now on, and of what is left in the outbox at
+    /// `path`. Nothing to do is no thread.
+    pub fn start(
+        Targets(targets): Targets,
+        path: &Path,
+        journal: Journal,
+    ) -> Result<Self, NotifyError> {
         let stop = Arc::new(AtomicBool::new(false));
-        if config.is_empty() {
+        if targets.is_empty() {
             return Ok(Self { stop, thread: None });
         }
-        let targets = config.iter().map(Target::load);
         let work = Work {
-            targets: targets.collect::<Result<_, _>>()?,
+            targets,
             path: path.into(),
             journal,
             sender: Sender::new().map_err(NotifyError::Thread)?,

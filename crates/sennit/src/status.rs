@@ -8,6 +8,7 @@ mod fec;
 mod kinds;
 mod link;
 mod links;
+mod public;
 mod reasons;
 mod schema;
 mod shared;
@@ -29,6 +30,9 @@ pub use self::kinds::{
 };
 pub use self::link::{LinkAccount, LinkStatus, LinkTraffic};
 pub use self::links::{Links, ListedLink};
+pub(crate) use self::public::Sighting;
+pub use self::public::{NatMapping, PublicStatus};
+pub(crate) use self::reasons::printable;
 pub use self::reasons::{
     Direction, FlowReason, PacketException, PacketReason, Reason, flow_reasons, reasons,
     render_busiest, render_flows, render_reasons,
@@ -122,6 +126,9 @@ pub struct RefusedPrefix {
 /// What holds a daemon back if somebody takes it over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Confinement {
+    /// Number of the user that the daemon is; 0 is root.
+    #[serde(default)]
+    pub uid: u32,
     /// No program that it starts has more rights than itself.
     pub no_new_privs: bool,
     /// The process has only the capabilities that it needs.
@@ -185,6 +192,9 @@ pub struct SiteStatus {
     /// Inner packets.
     pub received_bytes: u64,
     pub links: Vec<SiteLinkStatus>,
+    /// What it announces as its LAN and is not routed there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_lan: Vec<RefusedPrefix>,
 }
 
 impl SiteStatus {
@@ -404,6 +414,9 @@ pub struct PathStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<SocketAddr>,
     pub remote: SocketAddr,
+    /// At an edge: where the hub sees its packets come from, if it tells that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<SocketAddr>,
     pub state: PathState,
     /// Why the state is not `up`, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -473,4 +486,12 @@ pub struct PathStatus {
     /// Why it carries what it carries.
     #[serde(default)]
     pub why: String,
+}
+
+impl PathStatus {
+    /// Its link's name, or its number as long as the edge has not told that.
+    pub(crate) fn name(&self) -> String {
+        let link = self.link.clone();
+        link.unwrap_or_else(|| format!("path {}", self.id))
+    }
 }

@@ -50,6 +50,7 @@ const MOODS: Record<string, Mood> = {
   path_down: "uneasy",
   failover: "uneasy",
   refused: "bad",
+  lan_refused: "uneasy",
   expelled: "uneasy",
   cap: "uneasy",
   reload_reverted: "uneasy",

@@ -88,6 +88,7 @@ impl BareConfig {
             .datagram_receive_buffer_size(Some(Self::DATAGRAM_BUFFER))
             .datagram_send_buffer_size(Self::DATAGRAM_BUFFER)
             .allow_spin(false)
+            .receive_observed_address_reports(true)
             .congestion_controller_factory(Arc::new(AloneFactory(self.congestion)));
         Arc::new(config)
     }

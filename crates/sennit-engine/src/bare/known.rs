@@ -1,10 +1,12 @@
 //! What is known of a connection without a tunnel.
 
+use std::net::SocketAddr;
+
 use noq_proto::{PathId, crypto::rustls::HandshakeData};
 use sennit_core::Congestion;
 
 use super::{Bare, BareStats};
-use crate::{congestion::Choice, gate::Alone, ids::ConnId};
+use crate::{congestion::Choice, gate::Alone, ids::ConnId, remotes::plain};
 
 impl Bare {
     /// The application protocol that both ends agreed on (ALPN, RFC 7301), once they have.
@@ -24,6 +26,14 @@ impl Bare {
     fn handshake(&self, id: ConnId) -> Option<Box<HandshakeData>> {
         let quic = &self.conns.get(&id)?.quic;
         quic.crypto_session().handshake_data()?.downcast().ok()
+    }
+
+    /// Where the other end sees the packets of a connection come from, once it has said so; a hub
+    /// does.
+    #[must_use]
+    pub fn observed(&self, id: ConnId) -> Option<SocketAddr> {
+        let quic = &self.conns.get(&id)?.quic;
+        quic.path_observed_address(PathId::ZERO).ok()?.map(plain)
     }
 
     /// Another congestion controller for what this end sends.

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use sennit_core::frame::{CONTEXT_TEMPLATE, CONTEXT_THIN, HEADROOM, Header, Offer, Report};
+use sennit_core::{
+    Headers,
+    frame::{CONTEXT_TEMPLATE, CONTEXT_THIN, HEADROOM, Header, Offer, Report},
+};
 use sennit_masque::{
     StreamId,
     datagram::{self, Prefix},
@@ -34,6 +37,21 @@ impl Thinning {
 }
 
 impl Codec {
+    /// Packets leave with these headers from now on, as both ends have agreed. What left thin
+    /// before, and what the other end still sends, is understood as before.
+    pub(crate) fn set_headers(&mut self, headers: Headers) {
+        self.sends_thin = headers == Headers::Thin && self.abilities().items;
+        if self.sends_thin {
+            self.thinning();
+        }
+    }
+
+    fn thinning(&mut self) -> &mut Thinning {
+        let stream = self.stream;
+        let thin = &mut self.thin;
+        thin.get_or_insert_with(|| Box::new(Thinning::new(stream)))
+    }
+
     /// The thin datagram of an inner packet with headroom before it, and how many bytes that saves;
     /// otherwise the buffer as it was.
     pub(crate) fn encode_thin(
@@ -43,7 +61,8 @@ impl Codec {
         (header, inner): (&Header, u32),
         now: Instant,
     ) -> Result<(Bytes, usize), BytesMut> {
-        let Some(thinning) = &mut self.thin else {
+        let thinning = self.thin.as_mut().filter(|_| self.sends_thin);
+        let Some(thinning) = thinning else {
             return Err(buffer);
         };
         let out = Outgoing {
@@ -99,7 +118,7 @@ impl Codec {
 
     /// Whether a template is to be offered now.
     pub(crate) fn has_offer(&self) -> bool {
-        let thinning = self.thin.as_ref();
+        let thinning = self.thin.as_ref().filter(|_| self.sends_thin);
         thinning.is_some_and(|thinning| thinning.sending.is_due())
     }
 
@@ -144,11 +163,14 @@ impl Codec {
         }
     }
 
+    /// Takes a template, also of a class that had whole headers until now: the offer may overtake
+    /// what says so.
     pub(super) fn take_template(&mut self, payload: &[u8], now: Instant) -> Option<Inbound> {
-        let thinning = self.thin.as_mut()?;
-        thinning
-            .receiving
-            .handle_offer(Offer::decode(payload)?, now);
+        let offer = Offer::decode(payload)?;
+        if !self.abilities().items {
+            return None;
+        }
+        self.thinning().receiving.handle_offer(offer, now);
         Some(Inbound::Template)
     }
 }

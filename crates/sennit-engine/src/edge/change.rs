@@ -1,6 +1,10 @@
 //! Another configuration while tunnels run.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use noq_proto::{
     PathId, VarInt,
@@ -34,6 +38,9 @@ pub struct EdgeChange {
     pub sharing: Option<Arc<Sharing>>,
 }
 
+/// The tunnel of a class that was taken out of the config stays for this long: what is on its way
+/// over links of 250 ms one way arrives, and is sent again once if it is lost.
+const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 /// Why a path is closed whose link is gone; the hub need not know more.
 pub(super) const GONE: VarInt = VarInt::from_u32(0);
 
@@ -60,10 +67,10 @@ impl Edge {
         Ok(())
     }
 
-    /// Takes another configuration. Classes that are in both, and alike, notice nothing of it, but
-    /// for another connection where the hub can hear of it in no other way; those that changed get
-    /// another tunnel, and the others come and go. A class is known by its id, which must not pass
-    /// to one of another name.
+    /// Takes another configuration. Classes that are in both, and alike, notice nothing of it.
+    /// Those that changed keep their tunnels with all that is in them, and others come and go. A
+    /// hub that can hear of a change in no other way is asked for another tunnel. A class is known
+    /// by its id.
     pub fn handle_change(&mut self, change: EdgeChange, now: Instant) {
         let fallback = self.config.classifier.fallback();
         let other_fallback = change.classifier.fallback();
@@ -75,24 +82,23 @@ impl Edge {
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return;
         }
+        if let Some(sized) = &mut self.sized {
+            sized.keep(|class| self.config.classifier.knows(class));
+        }
         for index in 0..self.slots.len() {
-            let Slot { id, gone, .. } = self.slots[index];
+            let slot = &self.slots[index];
             // The hub was told which class takes what the others leave.
             let falls_otherwise =
-                fallback != other_fallback && [fallback, other_fallback].contains(&id);
-            let class = self.config.classes.get(&id).cloned();
-            if let Some(class) = &class {
-                self.slots[index].set_links(class.links.clone(), now);
-            }
-            match class {
-                _ if gone => {}
-                None => self.remove_class(index, now),
-                Some(class) if self.slots[index].class != class => {
-                    self.change_class(index, class, now);
+                fallback != other_fallback && [fallback, other_fallback].contains(&slot.id);
+            match self.config.classes.get(&slot.id).cloned() {
+                _ if slot.gone => {}
+                None => self.let_leave(index, now),
+                // It left a moment ago, and another has its number already.
+                Some(class) if class.name != slot.class.name => self.remove_class(index, now),
+                Some(class) => {
+                    let otherwise = (falls_otherwise, shared_otherwise);
+                    self.change_class(index, class, otherwise, now);
                 }
-                Some(_) if falls_otherwise => self.ask_anew(index, now),
-                Some(_) if shared_otherwise && !self.tell_terms(index) => self.ask_anew(index, now),
-                Some(_) => {}
             }
         }
         self.add_classes(now);
@@ -102,21 +108,90 @@ impl Edge {
         self.settle(now);
     }
 
-    /// Tells the hub of a tunnel how the class shares links from now on; false if there is none, or
-    /// if only the request for another tunnel says so.
-    fn tell_terms(&mut self, index: usize) -> bool {
+    /// Goes on with a class that may be otherwise now: it has other keys, falls to it what no rule
+    /// matches or does so no longer, or shares links by other rules.
+    fn change_class(
+        &mut self,
+        index: usize,
+        class: ClassConfig,
+        (falls, shares): (bool, bool),
+        now: Instant,
+    ) {
+        let slot = &mut self.slots[index];
+        slot.leaves_at = None;
+        slot.set_links(class.links.clone(), now);
+        let treated = slot.class.treatment != class.treatment;
+        let marked = slot.class.dscp != class.dscp;
+        slot.class = class;
+        if marked {
+            self.mark(index);
+        }
+        if !treated && !marked && !falls && !shares {
+            return;
+        }
+        if self.tell_terms(index, treated || falls) {
+            if treated {
+                // What is tried beside the tunnel has asked for something else.
+                self.end_race(index, now);
+                self.treat(index, now);
+            }
+        } else if treated {
+            self.retire_tunnel(index, "the class was changed in the config", now);
+            self.treat(index, now);
+            self.slots[index].dial = Dial::new(now);
+        } else {
+            self.ask_anew(index, now);
+        }
+    }
+
+    /// Marks the packets of all connections of a class as it says.
+    fn mark(&mut self, index: usize) {
+        let dscp = self.slots[index].class.dscp;
+        let conns = self.node.iter();
+        let of_class = conns.filter(|(_, conn)| conn.role.slot == index);
+        let ids: Vec<ConnId> = of_class.map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(conn) = self.node.get_mut(id) {
+                conn.dscp = dscp;
+            }
+        }
+    }
+
+    /// Treats the packets of a class as it says, also those that wait.
+    fn treat(&mut self, index: usize, now: Instant) {
+        let slot = &self.slots[index];
+        self.node.treat(slot.pipe, slot.class.treatment, now);
+    }
+
+    /// Tells the hub of a tunnel what the class wants of it from now on: `all` of it, or how it
+    /// shares links and is marked. False if there is none, or if only the request for another
+    /// tunnel says so.
+    fn tell_terms(&mut self, index: usize, all: bool) -> bool {
+        let (changes, treats) = (self.hub_changes, self.hub_treats);
         let slot = &self.slots[index];
         let Some(id) = slot.live else {
             return false;
         };
-        let terms = session::wishes(&self.config, slot).encode();
-        let changes = self.hub_changes;
-        let Some(conn) = self.node.get_mut(id).filter(|_| changes) else {
+        let wants = session::wants(&self.config, slot, None);
+        let terms = if treats {
+            wants.encode()
+        } else {
+            wants.wishes.encode()
+        };
+        let Some(conn) = self.node.get_mut(id) else {
             return false;
         };
         let Stage::Up(stream) = conn.role.stage else {
             return false;
         };
+        // A hub that speaks RFC 9484 alone makes nothing of it, in a request either.
+        if !conn.tunnel.is_numbered() {
+            return true;
+        }
+        let takes = if all { treats } else { changes };
+        if !takes {
+            return false;
+        }
         let sent = conn.h3.http.send_capsule(stream, &Capsule::Terms(terms));
         sent.is_ok()
     }
@@ -199,6 +274,30 @@ impl Edge {
         }
     }
 
+    /// A class is no more. If it has a tunnel, what is on its way may still arrive.
+    fn let_leave(&mut self, index: usize, now: Instant) {
+        if self.slots[index].live.is_none() {
+            return self.remove_class(index, now);
+        }
+        let slot = &mut self.slots[index];
+        slot.leaves_at.get_or_insert(now + LEAVES_WITHIN);
+    }
+
+    /// Ends a class that is to leave, once its time is over or its tunnel lost; whether it did.
+    pub(super) fn ends_leaving(&mut self, index: usize, now: Instant) -> bool {
+        let slot = &mut self.slots[index];
+        let Some(at) = slot.leaves_at else {
+            return false;
+        };
+        let ends = now >= at || slot.live.is_none();
+        if ends {
+            self.remove_class(index, now);
+        } else {
+            slot.dial.look_at(at);
+        }
+        ends
+    }
+
     /// Ends the tunnel of a class that is no more.
     fn remove_class(&mut self, index: usize, now: Instant) {
         self.retire_tunnel(index, "the class was taken out of the config", now);
@@ -206,22 +305,6 @@ impl Edge {
         (slot.gone, slot.bridge) = (true, None);
         let pipe = slot.pipe;
         self.node.remove_pipe(pipe);
-    }
-
-    /// Starts a class anew under another treatment. Its packets wait for the next tunnel meanwhile.
-    fn change_class(&mut self, index: usize, class: ClassConfig, now: Instant) {
-        let live = self.slots[index].live;
-        let live = live.and_then(|id| self.node.get_mut(id));
-        let mtu = live.map(|conn| conn.tunnel.max_packet());
-        self.retire_tunnel(index, "the class was changed in the config", now);
-        let before = self.slots[index].pipe;
-        self.node.remove_pipe(before);
-        let pipe = self.node.add_pipe(class.treatment, now);
-        let slot = &mut self.slots[index];
-        slot.class = class;
-        slot.pipe = pipe;
-        slot.bridge = mtu.map(|mtu| (now + BRIDGED_FOR, mtu)).or(slot.bridge);
-        slot.dial = Dial::new(now);
     }
 
     pub(super) fn retire_tunnel(&mut self, index: usize, reason: &str, now: Instant) {
@@ -242,14 +325,30 @@ impl Edge {
             .filter(|&(&id, _)| !known(&self.slots, id))
             .map(|(&id, class)| (id, class.clone()))
             .collect();
+        let mtu = self.least_mtu();
         for (id, class) in new {
             let pipe = self.node.add_pipe(class.treatment, now);
-            let slot = Slot::new(id, class, pipe, now);
+            let slot = Slot {
+                // Flows that others had until now go on in it.
+                bridge: mtu.map(|mtu| (now + BRIDGED_FOR, mtu)),
+                ..Slot::new(id, class, pipe, now)
+            };
             match self.vacant_slot() {
                 Some(index) => self.slots[index] = slot,
                 None => self.slots.push(slot),
             }
         }
+    }
+
+    /// The largest packet that all tunnels carry which are up, if any are.
+    fn least_mtu(&mut self) -> Option<usize> {
+        let ids = self.live().into_iter();
+        let sizes = ids.filter_map(|id| {
+            let conn = self.node.get_mut(id)?;
+            let up = matches!(conn.role.stage, Stage::Up(_));
+            up.then(|| conn.tunnel.max_packet())
+        });
+        sizes.min()
     }
 
     /// The place of a class that is gone, and of which no connection is left either.
@@ -286,6 +385,7 @@ impl Slot {
             class,
             pipe,
             gone: false,
+            leaves_at: None,
             live: None,
             bridge: None,
             dial: Dial::new(now),

@@ -52,6 +52,9 @@ impl Edge {
                 continue;
             }
             self.slots[index].dial.next_look = None;
+            if self.ends_leaving(index, now) {
+                continue;
+            }
             let Some(id) = self.slots[index].live else {
                 self.race_or_promote(index, now);
                 continue;
@@ -382,6 +385,8 @@ impl Edge {
         let mut config = ClientConfig::new(crypto.clone());
         config.initial_dst_cid_provider(Arc::new(move || first_id));
         let mut transport = settings.transport(class.treatment.congestion);
+        // What stands on the way shows in where the hub sees packets come from.
+        transport.receive_observed_address_reports(true);
         if let Some(rtt) = self.slow.rtt(socket, now) {
             transport.initial_rtt(rtt);
         }

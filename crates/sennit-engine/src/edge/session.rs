@@ -182,6 +182,7 @@ impl Edge {
         let inside = answer.map_or_else(Vec::new, hello::inside);
         self.hub_shares = answer.is_some_and(hello::keeps_shares);
         self.hub_changes = answer.is_some_and(hello::changes_terms);
+        self.hub_treats = answer.is_some_and(hello::changes_treatment);
         if !inside.is_empty() {
             self.hub_inside.hear(inside);
         }
@@ -212,12 +213,13 @@ impl Edge {
         self.settle(now);
     }
 
-    /// The run of numbers that a connection's class has, if it asks to go on with it.
+    /// The run of numbers that a connection's class goes on with, if delivery is reliable. Others
+    /// ask for a new one, with which delivery may become reliable while the connection lasts.
     fn run(&mut self, id: ConnId) -> Option<Run> {
         let slot = &self.slots[self.node.get(id)?.role.slot];
-        let asks = slot.class.treatment.delivery == Delivery::Reliable;
-        let pipe = self.node.pipe_mut(slot.pipe).filter(|_| asks)?;
-        Some(pipe.run())
+        let goes_on = slot.class.treatment.delivery == Delivery::Reliable;
+        let pipe = self.node.pipe_mut(slot.pipe)?;
+        Some(if goes_on { pipe.run() } else { Run::NONE })
     }
 
     /// Whether a connection's class can have the numbers that the hub says it has.
@@ -304,29 +306,29 @@ impl Edge {
     }
 }
 
-/// What a class wants of the links.
-pub(super) fn wishes(config: &EdgeConfig, slot: &Slot) -> Wishes {
+/// What a class wants of the hub, with the run of numbers that it asks for, if it does.
+pub(super) fn wants(config: &EdgeConfig, slot: &Slot, run: Option<Run>) -> Hello {
     let plan = config.sharing.as_deref().map(Sharing::plan);
-    Wishes::of(plan, slot.id, slot.class.dscp)
-}
-
-/// The request for a tunnel. Some proxies compare `:authority` with their own address including the
-/// port, so it is always there.
-fn tunnel_request(config: &EdgeConfig, slot: &Slot, run: Option<Run>, port: u16) -> RequestHead {
-    let hello = Hello {
+    Hello {
         class: slot.class.name.clone(),
         index: slot.id,
         treatment: slot.class.treatment,
         fallback: slot.id == config.classifier.fallback(),
         abilities: Abilities::OURS.with_headers(slot.class.treatment.headers),
-        wishes: wishes(config, slot),
+        wishes: Wishes::of(plan, slot.id, slot.class.dscp),
         run,
-    };
+    }
+}
+
+/// The request for a tunnel. Some proxies compare `:authority` with their own address including the
+/// port, so it is always there.
+fn tunnel_request(config: &EdgeConfig, slot: &Slot, run: Option<Run>, port: u16) -> RequestHead {
     let mut head = connect_ip::request(
         &format!("{}:{port}", config.server_name),
         &connect_ip::Scope::ANY.path(),
     );
-    head.fields.push(hello::NAME, hello.encode());
+    let wants = wants(config, slot, run);
+    head.fields.push(hello::NAME, wants.encode());
     if let Some(bearer) = &config.bearer {
         head.fields
             .push("authorization", format!("Bearer {bearer}"));

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A hub that does it answers with `shares=kept`, and with `terms=change` if it takes other terms
-//! while the tunnel is up, in a capsule of the same parameters. Links that share by no rule say
+//! while the tunnel is up, in a capsule of the same parameters; with `treatment=change` such a
+//! capsule may hold the whole `sennit` field of another request. Links that share by no rule say
 //! nothing.
 
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ use crate::sharing::{Plan, Share, Terms};
 pub(crate) const KEPT: (&str, &str) = ("shares", "kept");
 /// What a hub says that takes other terms of a tunnel that is up.
 pub(crate) const CHANGE: (&str, &str) = ("terms", "change");
+/// What a hub says that takes all of another request for a tunnel that is up.
+pub(crate) const TREATMENT: (&str, &str) = ("treatment", "change");
 /// Links of which an edge says what they carry.
 const MOST_LINKS: usize = crate::transport::MOST_LINKS;
 /// Less than this is taken for this, in bytes per second: who asks for nothing would get nothing.

@@ -192,8 +192,7 @@ impl Hub {
         let make = || self.node.add_pipe(treatment, now);
         let pipe = self.pipes.take(owner, make);
         if let Some(pipe) = self.node.pipe_mut(pipe) {
-            pipe.set_delivery(treatment.delivery);
-            pipe.protection.set_fec(treatment.fec);
+            pipe.set_treatment(treatment);
         }
         self.node.plug(id, (pipe, class), (codec, numbers), now);
     }

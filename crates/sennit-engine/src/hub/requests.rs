@@ -19,7 +19,7 @@ use super::{Hub, HubEvent, RequestId, Role, Stage, sites::Announced};
 use crate::{
     codec::split_capsule,
     facts::LinkLabel,
-    hello::{self, ENROL_PATH, Hello, Wishes},
+    hello::{self, ENROL_PATH, Hello},
     ids::ConnId,
     node::Conn,
     path::number,
@@ -262,8 +262,6 @@ impl Hub {
         }
         let Stage::Up {
             site,
-            class,
-            name,
             stream: tunnel,
             ..
         } = &conn.role.stage
@@ -296,12 +294,7 @@ impl Hub {
             }
             Capsule::Link(link) => self.handle_label(id, link),
             Capsule::Datagram(content) => self.node.handle_capsule(id, content, now),
-            Capsule::Terms(text) => {
-                let (site, class, name) = (site.clone(), *class, name.clone());
-                let wishes = Wishes::decode(&text);
-                conn.dscp = wishes.dscp;
-                self.share(&site, (class, &name), wishes, now);
-            }
+            Capsule::Terms(text) => self.handle_terms(id, &text, now),
             Capsule::AddressAssign(_) | Capsule::RefusedLan(_) | Capsule::Authority(_) => {}
         }
     }

@@ -1,12 +1,14 @@
-//! What the classes of a site may have of its links, as far as the hub grants it.
+//! What the classes of a site want of their tunnels while these are up, and what they may have of
+//! its links, as far as the hub grants it.
 
 use std::{collections::BTreeSet, time::Instant};
 
 use sennit_core::ClassId;
 
-use super::Hub;
+use super::{Hub, Stage};
 use crate::{
-    hello::Wishes,
+    hello::{Hello, Wishes},
+    ids::ConnId,
     sharing::{Plan, Sharing},
 };
 
@@ -16,6 +18,40 @@ impl Hub {
     #[doc(hidden)]
     pub fn forget_shares(&mut self) {
         self.shares = false;
+    }
+
+    /// An edge wants something else for the class of a tunnel that is up: all that a request says,
+    /// or, if it is an older one, how the class shares links and is marked.
+    pub(super) fn handle_terms(&mut self, id: ConnId, text: &str, now: Instant) {
+        let hello = Hello::decode(text).map(|hello| hello.known(self.shares));
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let pipe = conn.pipe();
+        let Stage::Up {
+            site,
+            class,
+            name,
+            treatment,
+            ..
+        } = &mut conn.role.stage
+        else {
+            return;
+        };
+        let (site, class, name) = (site.clone(), *class, name.clone());
+        let wanted = hello.as_ref().map(|hello| hello.treatment);
+        let other = wanted.filter(|wanted| wanted != treatment);
+        *treatment = other.unwrap_or(*treatment);
+        let is_fallback = hello.as_ref().is_some_and(|hello| hello.fallback);
+        let wishes = hello.map_or_else(|| Wishes::decode(text), |hello| hello.wishes);
+        conn.dscp = wishes.dscp;
+        if let Some((pipe, treatment)) = pipe.zip(other) {
+            self.node.treat(pipe, treatment, now);
+        }
+        if is_fallback {
+            self.sites.set_fallback(&site, class);
+        }
+        self.share(&site, (class, &name), wishes, now);
     }
 
     /// Shares the links of a site as it wishes, as far as this hub grants that.

@@ -12,6 +12,15 @@ use crate::{
     treatment::Treatment, tunnel::Tunnel,
 };
 
+/// An incoming connection that nobody decided about yet.
+pub(crate) struct Newcomer {
+    pub incoming: Incoming,
+    /// Where it came to.
+    pub local: Local,
+    /// Bytes of the UDP datagram that it began with.
+    pub first_datagram: usize,
+}
+
 impl<R> Node<R> {
     /// Starts a handshake from `local`.
     #[expect(clippy::too_many_arguments, reason = "all of it makes one connection")]
@@ -31,19 +40,16 @@ impl<R> Node<R> {
         Ok(self.add(handle, conn, H3::client(), local, treatment, role, now))
     }
 
-    /// An incoming connection that nobody decided about yet.
-    pub(crate) fn poll_incoming(&mut self) -> Option<(Incoming, Local)> {
+    /// The next incoming connection.
+    pub(crate) fn poll_incoming(&mut self) -> Option<Newcomer> {
         self.incoming.pop_front()
     }
 
     /// Accepts an incoming connection.
-    pub(crate) fn accept(
-        &mut self,
-        incoming: Incoming,
-        local: Local,
-        role: R,
-        now: Instant,
-    ) -> Option<ConnId> {
+    pub(crate) fn accept(&mut self, newcomer: Newcomer, role: R, now: Instant) -> Option<ConnId> {
+        let Newcomer {
+            incoming, local, ..
+        } = newcomer;
         let treatment = Treatment {
             policy: Policy::Single,
             delivery: Delivery::Datagram,
@@ -52,7 +58,11 @@ impl<R> Node<R> {
         let mut buffer = Vec::new();
         match self.endpoint.accept(incoming, now, &mut buffer, None) {
             Ok((handle, conn)) => {
-                Some(self.add(handle, conn, H3::server(), local, treatment, role, now))
+                let id = self.add(handle, conn, H3::server(), local, treatment, role, now);
+                if let Some(conn) = self.conns.get_mut(&id) {
+                    conn.tunnel.note_first_datagram(newcomer.first_datagram);
+                }
+                Some(id)
             }
             Err(refused) => {
                 tracing::debug!(cause = %refused.cause, "connection attempt failed");

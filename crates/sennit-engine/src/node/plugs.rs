@@ -57,6 +57,21 @@ impl<R> Node<R> {
         self.pipes.add(treatment, now)
     }
 
+    /// The class of a pipe is treated otherwise from now on, over the connection that it has too.
+    pub(crate) fn treat(&mut self, pipe: PipeId, treatment: Treatment, now: Instant) {
+        let Some(one) = self.pipes.get_mut(pipe) else {
+            return;
+        };
+        match one.runs_over() {
+            None => one.set_treatment(treatment),
+            Some(id) => {
+                if let Some((conn, pipe)) = self.get_with_pipe(id) {
+                    conn.tunnel.change_treatment(pipe, treatment, now);
+                }
+            }
+        }
+    }
+
     /// Forgets a pipe that no connection is plugged into.
     pub(crate) fn remove_pipe(&mut self, id: PipeId) {
         self.pipes.remove(id);

@@ -32,6 +32,7 @@ impl Tunnel {
         let is_spare = self.is_spare(path, paths.without_first());
         self.round.is_missed |= !is_spare;
         let watches = self.watches_losses(pipe) && !is_spare;
+        let owes = pipe.recovery.owes(self.round.polled) && !is_spare;
         let again = paths.without_first().first().is_some();
         let (batch, mut datagrams) = (&mut self.round.batch, self.conn.datagrams());
         let (count, room) = (batch.len(), datagrams.send_buffer_space());
@@ -41,10 +42,11 @@ impl Tunnel {
             datagrams.send_many(&batch.datagrams, false).unwrap_or(0)
         });
         pipe.stats.too_big += (count - queued) as u64;
-        if watches {
+        if watches || owes {
             let mut ledger = self.paths[path].gate.ledger();
+            let is_watched = |sent| watches || pipe.recovery.is_owed(sent);
             let stage = |payload: Payload| {
-                if payload.repeats < NEVER {
+                if payload.repeats < NEVER && is_watched(payload.first_sent) {
                     ledger.stage(payload);
                 }
             };
@@ -96,11 +98,12 @@ impl Tunnel {
     /// Sends again what noq keeps of a batch: it may leave by another path one day, and then nobody
     /// knows by which packet.
     fn send_left(&self, pipe: &mut Pipe, left: Vec<Payload>) {
-        if !self.repairs(pipe) {
-            return;
-        }
         let (slowest, now) = (self.slowest(), self.round.polled);
+        let repairs = self.repairs(pipe);
         for payload in left {
+            if !repairs && !pipe.recovery.is_owed(payload.first_sent) {
+                continue;
+            }
             let worth = pipe.recovery.handle_lost(payload, slowest, now);
             pipe.stats.unrepaired += u64::from(!worth);
         }

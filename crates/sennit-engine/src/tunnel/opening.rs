@@ -4,9 +4,13 @@
 //! not, and sends no smaller ones before a probe timeout, at each step of the handshake anew. So a
 //! datagram of several packets leaves as several datagrams, and the probes of a ClientHello that is
 //! in a large one, which are small, leave together with it. So one lost datagram delays nothing
-//! there either.
+//! there either. A hub that got no larger one answers likewise: the probes of a large Initial
+//! packet leave right after it, and before what nobody can read who has not read them.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use noq_proto::Transmit;
 use sennit_masque::varint;
@@ -19,72 +23,106 @@ const SMALL: usize = 1200;
 /// The first probe timeout is three times the initial round trip; what is due later is not that.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 
+/// Probes of one timeout (RFC 9002 §6.2.4).
+const PROBES: u8 = 2;
+
 /// What is to be sent for the sake of paths that are small.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
-    /// The packets of a datagram that did not leave with its first.
-    rest: Option<(Transmit, Vec<u8>)>,
+    /// What leaves later than noq gave it: the packets of a datagram that did not leave with its
+    /// first, and what waits for probes. It is no more than noq's first window.
+    rest: VecDeque<(Transmit, Vec<u8>)>,
     /// An Initial packet was in a large datagram.
     large: bool,
-    /// Its probes have left.
+    /// The peer's first datagram was small, so larger ones of it may have been lost.
+    peer_is_small: bool,
+    /// Probes have been asked for.
     probed: bool,
+    /// So many of them are still to leave before all else.
+    probes: u8,
 }
 
 impl Opening {
     /// What is left of a datagram.
     fn take_rest(&mut self, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        let (mut transmit, bytes) = self.rest.take()?;
+        let (mut transmit, bytes) = self.rest.pop_front()?;
         let start = buffer.len();
         buffer.extend_from_slice(&bytes);
         self.part(&mut transmit, start, buffer);
         Some(transmit)
     }
 
-    /// Leaves the first packet of a large datagram alone in it.
-    fn part(&mut self, transmit: &mut Transmit, start: usize, buffer: &mut Vec<u8>) {
+    /// Leaves the first packet of a large datagram alone in it; whether it is a large Initial one.
+    fn part(&mut self, transmit: &mut Transmit, start: usize, buffer: &mut Vec<u8>) -> bool {
         let datagram = &buffer[start..];
         if datagram.len() <= SMALL {
-            return;
+            return false;
         }
         let Some(first) = Long::parse(datagram) else {
-            return;
+            return false;
         };
         self.large |= first.is_initial;
-        if first.len >= datagram.len() || first.is_initial && first.len < SMALL {
-            return;
+        if first.len < datagram.len() && (!first.is_initial || first.len >= SMALL) {
+            let rest = buffer.split_off(start + first.len);
+            transmit.size = first.len;
+            let of_rest = Transmit {
+                size: rest.len(),
+                ..*transmit
+            };
+            self.rest.push_front((of_rest, rest));
         }
-        let rest = buffer.split_off(start + first.len);
-        transmit.size = first.len;
-        let of_rest = Transmit {
-            size: rest.len(),
-            ..*transmit
-        };
-        self.rest = Some((of_rest, rest));
+        first.is_initial && first.len > SMALL
     }
 }
 
 impl Tunnel {
+    /// The datagram that the peer's handshake began with was of this size.
+    pub(crate) fn note_first_datagram(&mut self, len: usize) {
+        self.opening.peer_is_small = len <= SMALL;
+    }
+
     /// What noq has to send by itself, of a handshake in small datagrams.
     pub(super) fn poll_small(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        if self.opening.rest.is_some() {
-            return self.opening.take_rest(buffer);
+        if self.opening.probes > 0 {
+            self.opening.probes -= 1;
+            if let Some(probe) = self.ask_noq(ONE, now, buffer) {
+                return Some(probe);
+            }
+        }
+        if let Some(rest) = self.opening.take_rest(buffer) {
+            return Some(rest);
         }
         let start = buffer.len();
         let mut transmit = self.ask_noq(ONE, now, buffer);
-        if transmit.is_none() && self.probe_early(now) {
+        let asks = self.opening.large && self.conn.side().is_client();
+        if transmit.is_none() && asks && self.probe_early(now) {
             transmit = self.ask_noq(ONE, now, buffer);
         }
         if let Some(transmit) = &mut transmit {
-            self.opening.part(transmit, start, buffer);
+            let is_large = self.opening.part(transmit, start, buffer);
+            if is_large && self.opening.peer_is_small {
+                self.answer_small(now);
+            }
         }
         transmit
     }
 
-    /// Has noq send the probes of a large ClientHello, which are due when it is not answered in
-    /// time; whether it does.
+    /// Puts probes before the rest of what noq has to send.
+    fn answer_small(&mut self, now: Instant) {
+        let mut packets = Vec::new();
+        while let Some(transmit) = self.ask_noq(ONE, now, &mut packets) {
+            let packets = std::mem::take(&mut packets);
+            self.opening.rest.push_back((transmit, packets));
+        }
+        if self.probe_early(now) {
+            self.opening.probes = PROBES;
+        }
+    }
+
+    /// Has noq send the probes of a large Initial packet, which are due when it is not answered in
+    /// time, once; whether it does.
     fn probe_early(&mut self, now: Instant) -> bool {
-        let asks = self.opening.large && self.conn.is_handshaking() && self.conn.side().is_client();
-        if !asks || std::mem::replace(&mut self.opening.probed, true) {
+        if !self.conn.is_handshaking() || std::mem::replace(&mut self.opening.probed, true) {
             return false;
         }
         let due = self.conn.poll_timeout();

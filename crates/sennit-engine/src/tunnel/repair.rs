@@ -19,6 +19,7 @@ use crate::{
     pipe::Pipe,
     recovery::{NEVER, copies, repair_time},
     transport::IDLE,
+    treatment::Treatment,
 };
 
 /// Half a packet is joined if it arrives within this time after it first left: under reliable
@@ -56,6 +57,7 @@ impl Tunnel {
                 continue;
             }
             for payload in path.gate.ledger().take_lost() {
+                let repairs = repairs || pipe.recovery.is_owed(payload.first_sent);
                 if let Some(sending) = &mut pipe.protection.sending
                     && let Some(id) = codec.and_then(|codec| codec.source_id(&payload.bytes))
                 {
@@ -75,6 +77,9 @@ impl Tunnel {
             }
         }
         self.collect_deferred(pipe, slowest, now);
+        if !repairs && !pipe.recovery.owes(now) {
+            pipe.stats.unrepaired += pipe.recovery.drain().len() as u64;
+        }
     }
 
     /// Says whether new packets have to wait for old ones, under reliable delivery.
@@ -83,6 +88,20 @@ impl Tunnel {
             let oldest = |path: &Path| path.gate.ledger().oldest();
             pipe.recovery
                 .settle(self.paths.iter().filter_map(oldest).min());
+        }
+    }
+
+    /// The class is treated otherwise from now on. What left while lost packets were sent again
+    /// still is, though no other may be any more.
+    pub(crate) fn change_treatment(&mut self, pipe: &mut Pipe, treatment: Treatment, now: Instant) {
+        let repaired = self.repairs(pipe);
+        self.set_treatment(treatment);
+        pipe.set_treatment(treatment);
+        if repaired && !self.repairs(pipe) {
+            pipe.recovery.owe(now);
+        }
+        if let Some(codec) = &mut self.codec {
+            codec.set_headers(treatment.headers);
         }
     }
 
@@ -164,7 +183,7 @@ impl Tunnel {
     pub(super) fn has_repairs(&self, pipe: &Pipe) -> bool {
         let given_up = |path: &Path| path.gate.ledger().has_given_up();
         let waits = || !pipe.recovery.is_empty() || self.paths.iter().any(given_up);
-        self.repairs(pipe) && waits()
+        (self.repairs(pipe) || pipe.recovery.owes(self.round.polled)) && waits()
     }
 
     /// The next datagram to be sent again.

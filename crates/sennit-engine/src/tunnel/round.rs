@@ -452,6 +452,7 @@ impl Tunnel {
         let protects = whole && codec.takes_repairs();
         let sending = pipe.protection.sending(in_order).filter(|_| protects);
         let source = sending.and_then(|sending| {
+            sending.set_more(!queue.is_empty());
             let source = sending.protect(&header, checksum, packet, paths, now);
             // A group ends where it is full, wherever the batch does.
             sending.make_repairs(codec, now);

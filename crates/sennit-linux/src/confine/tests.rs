@@ -23,7 +23,7 @@ fn a_confined_process_starts_threads_and_commands_and_leaves_the_kernel_alone() 
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().to_owned();
     apart(|| {
-        let held = process(&[here]);
+        let held = process(&[here], None).unwrap();
         assert!(
             held.no_new_privs && held.capabilities && held.calls,
             "{held:?}"
@@ -52,7 +52,7 @@ fn a_confined_process_writes_in_its_directories_and_nowhere_else() {
     let outside = other.path().join("file");
     fs::write(&outside, "theirs").unwrap();
     apart(|| {
-        let held = process(&[own.path().to_owned(), missing]);
+        let held = process(&[own.path().to_owned(), missing], None).unwrap();
         if !held.files {
             assert!(held.missing.iter().any(|it| it.starts_with("landlock")));
             return;

@@ -45,18 +45,30 @@ impl Line {
         about: Option<BorrowedFd<'_>>,
     ) -> Result<T, Error> {
         let answer = self.exchange(question, about);
-        answer.doing(|| "have the helper change the host".into())?
+        let (answer, _) = answer.doing(|| "have the helper change the host".into())?;
+        answer
+    }
+
+    /// Sends a question that is answered with a descriptor.
+    pub(crate) fn ask_for(&mut self, question: &impl Serialize) -> Result<OwnedFd, Error> {
+        let answer = self.exchange(question, None);
+        let (answer, given) = answer.doing(|| "ask the helper for a file".into())?;
+        let (): () = answer?;
+        let none = || io::Error::other("it gives none");
+        given
+            .ok_or_else(none)
+            .doing(|| "ask the helper for a file".into())
     }
 
     fn exchange<T: DeserializeOwned>(
         &mut self,
         question: &impl Serialize,
         about: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Result<T, Error>> {
+    ) -> io::Result<(Result<T, Error>, Option<OwnedFd>)> {
         self.send(question, about)?;
         let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "it has ended");
-        let (answer, _) = self.receive()?.ok_or_else(gone)?;
-        Ok(serde_json::from_slice(&answer)?)
+        let (answer, given) = self.receive()?.ok_or_else(gone)?;
+        Ok((serde_json::from_slice(&answer)?, given))
     }
 
     pub(crate) fn send(

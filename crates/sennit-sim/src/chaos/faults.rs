@@ -7,16 +7,14 @@ use std::{
 
 use sennit_netem::{Bitrate, Config, Loss};
 
-use super::{Log, Summary};
-use crate::{Dice, LinkSpec, World, hub_address};
+use super::{Log, Summary, machines::Machine};
+use crate::{Dice, LinkSpec, World, setup::hub_address};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Loss that a link may have and still be called usable.
 const USABLE_LOSS: f64 = 0.05;
 /// Packets of each direction of a link that an attacker has.
 const WRITTEN_DOWN: usize = 64;
-/// Machines that are busier than this are not asked to be in time.
-const BUSY: Duration = Duration::from_millis(30);
 
 /// What is wrong with a link, and until when.
 struct Ill {
@@ -33,28 +31,19 @@ struct Ill {
     moves: u8,
 }
 
-/// All that can go wrong in a world.
+/// All that can go wrong at a site.
 pub(super) struct Faults {
     links: Vec<Ill>,
+    /// How many links there are at the sites before this one.
+    others: usize,
+    pub(super) edge: Machine,
     dice: Dice,
     /// When something happens next.
     next: Instant,
-    /// When edge and hub were last restarted.
-    restarted: [Option<Instant>; 2],
-    /// When an end was last restarted or held up.
-    disturbed: Instant,
-    /// When both machines are as fast as ever again.
-    busy_until: Option<Instant>,
-    /// They are so slow that nothing is in time.
-    asleep: bool,
-    /// Until when an end stands still.
-    still_until: Option<Instant>,
-    /// Since when both have run.
-    run_since: Instant,
 }
 
 impl Faults {
-    pub(super) fn new(links: &[LinkSpec], dice: Dice, now: Instant) -> Self {
+    pub(super) fn new(links: &[LinkSpec], others: usize, dice: Dice, now: Instant) -> Self {
         let ill = |link: &LinkSpec| Ill {
             spec: link.up.clone(),
             until: None,
@@ -65,34 +54,28 @@ impl Faults {
         };
         Self {
             links: links.iter().map(ill).collect(),
+            others,
+            edge: Machine::new(now),
             dice,
             next: now + SECOND * 3,
-            restarted: [None; 2],
-            disturbed: now,
-            busy_until: None,
-            asleep: false,
-            still_until: None,
-            run_since: now,
         }
     }
 
-    /// An end stands still until then.
-    pub(super) fn stand_still(&mut self, until: Instant) {
-        self.still_until = self.still_until.max(Some(until));
-        self.run_since = self.run_since.max(until);
+    /// Since when there is a way between the edge and the hub, both of which run, if there is one.
+    pub(super) fn usable_since(&self, hub: &Machine) -> Option<Instant> {
+        let (edge, hub) = self.edge.in_time_since().zip(hub.in_time_since())?;
+        let since = self
+            .links
+            .iter()
+            .filter_map(|link| link.usable_since)
+            .min()?;
+        Some(since.max(edge).max(hub))
     }
 
-    /// Since when no end has stood still; in the future if one does.
-    pub(super) fn run_since(&self) -> Instant {
-        self.run_since
-    }
-
-    /// Since when there is a way between the ends, both of which run, if there is one.
-    pub(super) fn usable_since(&self) -> Option<Instant> {
-        let in_time = !self.asleep && self.still_until.is_none();
-        let links = self.links.iter().filter(|_| in_time);
-        let since = links.filter_map(|link| link.usable_since).min();
-        since.map(|since| since.max(self.disturbed))
+    /// The links that have been usable, and as they are, since then at the latest.
+    pub(super) fn steady(&self, since: Instant) -> impl Iterator<Item = &Config> {
+        let is_steady = move |link: &&Ill| link.usable_since.is_some_and(|at| at <= since);
+        self.links.iter().filter(is_steady).map(|link| &link.spec)
     }
 
     /// What the links are like now, in a few words.
@@ -110,11 +93,6 @@ impl Faults {
         links.join("; ")
     }
 
-    /// When edge and hub were last restarted.
-    pub(super) fn restarted(&self) -> [Option<Instant>; 2] {
-        self.restarted
-    }
-
     /// What no round trip on a link can be shorter than: acknowledgements of all paths come by any.
     pub(super) fn physical(&self, link: usize) -> Duration {
         let back = self.links.iter().map(|link| link.least).min();
@@ -122,7 +100,13 @@ impl Faults {
     }
 
     /// Mends what is due, and breaks something if it is time.
-    pub(super) fn step(&mut self, world: &mut World, log: &mut Log, summary: &mut Summary) {
+    pub(super) fn step(
+        &mut self,
+        world: &mut World,
+        hub: &mut Machine,
+        log: &mut Log,
+        summary: &mut Summary,
+    ) {
         let now = world.now();
         for index in 0..self.links.len() {
             if self.links[index].until.is_some_and(|until| until <= now) {
@@ -130,29 +114,25 @@ impl Faults {
                 log.note(world.elapsed(), format!("link {index} is mended"));
             }
         }
-        if self.still_until.is_some_and(|until| until <= now) {
-            self.still_until = None;
-            self.disturbed = now;
-            log.note(world.elapsed(), "both ends act again".into());
-        }
-        if self.busy_until.is_some_and(|until| until <= now) {
-            (self.busy_until, self.asleep) = (None, false);
-            self.disturbed = now;
-            world.set_turns(Duration::ZERO, Duration::ZERO);
-            log.note(world.elapsed(), "machines are fast again".into());
-        }
+        world.recover(false, &mut self.edge, log);
         if now >= self.next {
             // Calm is as likely as a storm: what is slow to come back needs time to show it.
             let pause = [200, 1000, 4000, 15_000][self.dice.roll(4) as usize];
             self.next = now + Duration::from_millis(100 + self.dice.roll(pause));
-            let (name, what) = self.cause(world);
+            let (name, what) = self.cause(world, hub);
             *summary.faults.entry(name).or_default() += 1;
             summary.hostile += u64::from(name == "hostile");
             log.note(world.elapsed(), format!("{name}: {what}"));
         }
     }
 
-    fn cause(&mut self, world: &mut World) -> (&'static str, String) {
+    /// The hub is disturbed by what goes wrong at the first site, so that it is no more often where
+    /// there are more sites.
+    pub(super) fn disturbs_hub(&self) -> bool {
+        self.others == 0
+    }
+
+    fn cause(&mut self, world: &mut World, hub: &mut Machine) -> (&'static str, String) {
         let link = self.dice.roll(self.links.len() as u64) as usize;
         match self.dice.roll(14) {
             0 | 1 => self.cut(link, world),
@@ -168,8 +148,8 @@ impl Faults {
                 ("port", format!("link {link} has another port"))
             }
             9 => self.roam(link, world),
-            10 => self.restart(world),
-            11 => self.keep_busy(world),
+            10 => self.restart(world, hub),
+            11 => self.keep_busy(world, hub),
             12 => self.repeat(world),
             _ => self.attack(link, world),
         }
@@ -271,20 +251,21 @@ impl Faults {
     fn roam(&mut self, link: usize, world: &mut World) -> (&'static str, String) {
         let ill = &mut self.links[link];
         ill.moves = ill.moves.wrapping_add(1);
-        let address = Ipv4Addr::new(198, 51, 101 + link as u8, ill.moves);
+        let net = 101 + (self.others + link) as u8;
+        let address = Ipv4Addr::new(198, 51, net, ill.moves);
         world.move_to(link, IpAddr::V4(address));
         self.renew(link, world.now());
         ("roam", format!("link {link} to {address}"))
     }
 
-    fn restart(&mut self, world: &mut World) -> (&'static str, String) {
-        self.disturbed = world.now();
-        let is_hub = self.dice.roll(2) == 0;
-        self.restarted[usize::from(is_hub)] = Some(self.disturbed);
+    fn restart(&mut self, world: &mut World, hub: &mut Machine) -> (&'static str, String) {
+        let is_hub = self.dice.roll(2) == 0 && self.disturbs_hub();
         if is_hub {
+            hub.restart(world.now());
             world.restart_hub();
             return ("restart", "hub".into());
         }
+        self.edge.restart(world.now());
         world.restart_edge();
         for link in (0..self.links.len()).filter(|&link| self.links[link].unplugged) {
             world.set_link(link, false);
@@ -293,15 +274,19 @@ impl Faults {
     }
 
     /// Machines that are busy, or asleep for up to two seconds at a time.
-    fn keep_busy(&mut self, world: &mut World) -> (&'static str, String) {
+    fn keep_busy(&mut self, world: &mut World, hub: &mut Machine) -> (&'static str, String) {
         let most = [30, 2000][self.dice.roll(2) as usize];
         let ms = Duration::from_millis(1);
         let turns = [self.dice.roll(most), self.dice.roll(most)].map(|turn| ms * turn as u32);
-        world.set_turns(turns[0], turns[1]);
-        self.asleep = turns.iter().any(|&turn| turn > BUSY);
-        self.disturbed = world.now();
         let span = self.while_long();
-        self.busy_until = Some(world.now() + span);
+        let (now, until) = (world.now(), world.now() + span);
+        self.edge.be_busy(turns[0], until, now);
+        world.turns(false).every = turns[0];
+        if !self.disturbs_hub() {
+            return ("busy", format!("turns of {:?} for {span:?}", turns[0]));
+        }
+        hub.be_busy(turns[1], until, now);
+        world.turns(true).every = turns[1];
         ("busy", format!("turns of {turns:?} for {span:?}"))
     }
 
@@ -358,7 +343,8 @@ impl World {
     /// A datagram that its address did not send travels on a link like any other: who repeats one
     /// is no faster than it was.
     fn inject(&mut self, link: usize, to_hub: bool, bytes: &[u8]) {
-        let (cable, now) = (&mut self.cables[link], self.now);
+        let now = self.now;
+        let cable = &mut self.cables[link];
         let (edge, hub) = (cable.address, hub_address());
         match to_hub {
             true => cable.up.inject(edge, hub, bytes, now),

@@ -1,16 +1,19 @@
 //! More than the links carry, in a class of its own, for some seconds now and then.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
 
 use sennit_core::{ClassId, Classifier, Policy, Rule};
 use sennit_engine::ClassConfig;
 
 use super::Log;
-use crate::{Arrival, Dice, World, class, udp};
+use crate::{Dice, SERVER, World, class, udp};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Port of its packets.
-const PORT: u16 = 8;
+pub(super) const PORT: u16 = 8;
 /// Bytes of one.
 const LEN: usize = 1200;
 /// Packets of each direction in a step, at most: 38 Mbit/s.
@@ -22,6 +25,8 @@ pub(super) const CLASS: ClassId = ClassId(1);
 /// When there is how much. It has dice of its own, so that a seed gives the links the same faults
 /// without it.
 pub(super) struct Load {
+    /// The inner address of its site.
+    edge: Ipv4Addr,
     dice: Dice,
     next: Instant,
     until: Instant,
@@ -30,8 +35,9 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(seed: u64, now: Instant) -> Self {
+    pub(super) fn new(edge: Ipv4Addr, seed: u64, now: Instant) -> Self {
         Self {
+            edge,
             dice: Dice::beside(seed, 2),
             next: now + 20 * SECOND,
             until: now,
@@ -52,11 +58,6 @@ impl Load {
         Classifier::new(vec![(rule, CLASS)], ClassId(0))
     }
 
-    /// Whether this packet is of it.
-    pub(super) fn has(arrival: &Arrival) -> bool {
-        arrival.packet.get(22..24) == Some(&PORT.to_be_bytes()[..])
-    }
-
     pub(super) fn step(&mut self, world: &mut World, log: &mut Log) {
         let now = world.now();
         if now >= self.next {
@@ -72,8 +73,8 @@ impl Load {
         }
         for _ in 0..self.packets {
             // The hub answers in the class in which the edge began.
-            world.send_from_edge(&udp(crate::EDGE, crate::SERVER, PORT, self.sent, LEN));
-            world.send_from_hub(&udp(crate::SERVER, crate::EDGE, PORT, self.sent, LEN));
+            world.send_from_edge(&udp(self.edge, SERVER, PORT, self.sent, LEN));
+            world.send_from_hub(&udp(SERVER, self.edge, PORT, self.sent, LEN));
             self.sent = self.sent.wrapping_add(1);
         }
     }

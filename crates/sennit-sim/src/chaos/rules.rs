@@ -2,17 +2,17 @@
 
 use std::{
     collections::VecDeque,
+    net::Ipv4Addr,
+    ops::Range,
     time::{Duration, Instant},
 };
 
 use sennit_core::{Delivery, PathState};
 use sennit_engine::facts::TunnelStatus;
 
-use super::{Pair, STEP, faults::Faults, load::Load};
-use crate::{Arrival, World};
+use super::{Pair, STEP, faults::Faults, machines::Machine};
+use crate::{Arrival, World, setup::label};
 
-/// The number of ICMP.
-const ICMP: u8 = 1;
 /// A tunnel is back so long after there is a way again, at the latest. Three seconds is the aim,
 /// and as long may noq validate addresses that changed while an end stood still: then the hub gives
 /// the connection up, and the edge dials. Some seeds of a whole day break even this.
@@ -24,8 +24,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(15);
 const OLDEST: Duration = Duration::from_secs(10);
 /// Bytes that may wait in a class's queue.
 const BACKLOG: usize = 32 << 20;
-/// Connections at an end: those in use, those in a race, and those that are being closed.
-const CONNECTIONS: usize = 64;
+/// Connections of a site at an end: those in use, those in a race, and those that are being closed.
+pub(super) const CONNECTIONS: usize = 64;
 /// Packets of which it is known whether they arrived: a quarter of an hour of them. What is under
 /// way under reliable delivery, or at a machine that stands still, may be minutes old.
 const REMEMBERED: usize = 9000;
@@ -69,13 +69,11 @@ impl Way {
         restarted: Option<Instant>,
         aged: Option<Instant>,
     ) -> Result<(), String> {
-        // An end may say that there is no route yet.
-        if arrival.packet.get(9) == Some(&ICMP) {
-            return Ok(());
-        }
         let number = crate::number(&arrival.packet).unwrap_or(u32::MAX);
         if arrival.packet != wanted(number) {
-            return Err(format!("a packet came out that nobody sent: {number}"));
+            return Err(format!(
+                "a packet came out that no host here sent: {number}"
+            ));
         }
         let place = number.checked_sub(self.first).map(|place| place as usize);
         let Some(arrived) = place.and_then(|place| self.arrived.get_mut(place)) else {
@@ -97,14 +95,16 @@ impl Way {
     }
 }
 
+/// Those of a site.
 pub(super) struct Rules {
-    links: usize,
+    /// The inner address of its edge.
+    edge: Ipv4Addr,
+    /// The numbers of its links among those of all sites.
+    links: Range<usize>,
     delivery: Delivery,
     up: Way,
     down: Way,
     sent: u32,
-    /// Packets of [`Load`] that arrived, of both directions.
-    pub(super) load: u64,
     /// Since when there is a way and no tunnel that carries, if so.
     away: Option<Instant>,
     /// How long each lasted.
@@ -112,14 +112,19 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) fn new(links: usize, delivery: Delivery, now: Instant) -> Self {
+    pub(super) fn new(
+        edge: Ipv4Addr,
+        links: Range<usize>,
+        delivery: Delivery,
+        now: Instant,
+    ) -> Self {
         Self {
+            edge,
             links,
             delivery,
             up: Way::new(now),
             down: Way::new(now),
             sent: 0,
-            load: 0,
             away: None,
             back: Vec::new(),
         }
@@ -131,7 +136,7 @@ impl Rules {
         self.down.note_sent();
         let number = self.sent;
         self.sent += 1;
-        Pair::new(number)
+        Pair::new(self.edge, number)
     }
 
     /// Packets sent and arrived, of both directions.
@@ -139,40 +144,57 @@ impl Rules {
         (2 * u64::from(self.sent), self.up.count + self.down.count)
     }
 
-    pub(super) fn check(&mut self, world: &mut World, faults: &Faults) -> Result<(), String> {
-        let [edge, hub] = faults.restarted();
+    /// Since when packets may not be old, if that is asked at all.
+    fn aged(&self, faults: &Faults, hub: &Machine) -> Option<Instant> {
         let is_reliable = self.delivery == Delivery::Reliable;
-        let aged = (!is_reliable).then(|| faults.run_since());
-        for arrival in std::mem::take(&mut world.at_hub) {
-            if Load::has(&arrival) {
-                self.load += 1;
-                continue;
-            }
-            self.up
-                .note_arrival(&arrival, |number| Pair::new(number).up, hub, aged)?;
-        }
-        for arrival in std::mem::take(&mut world.at_edge) {
-            if Load::has(&arrival) {
-                self.load += 1;
-                continue;
-            }
-            self.down
-                .note_arrival(&arrival, |number| Pair::new(number).down, edge, aged)?;
-        }
-        let ends = [("edge", world.edge.status()), ("hub", world.hub.status())];
-        for (end, status) in &ends {
+        (!is_reliable).then(|| faults.edge.run_since().max(hub.run_since()))
+    }
+
+    /// Takes down what came out at the hub from this site.
+    pub(super) fn note_at_hub(
+        &mut self,
+        arrival: &Arrival,
+        faults: &Faults,
+        hub: &Machine,
+    ) -> Result<(), String> {
+        let (edge, aged) = (self.edge, self.aged(faults, hub));
+        let wanted = |number| Pair::new(edge, number).up;
+        self.up.note_arrival(arrival, wanted, hub.restarted(), aged)
+    }
+
+    /// Takes down what came out at the edge of this site.
+    pub(super) fn note_at_edge(
+        &mut self,
+        arrival: &Arrival,
+        faults: &Faults,
+        hub: &Machine,
+    ) -> Result<(), String> {
+        let (edge, aged) = (self.edge, self.aged(faults, hub));
+        let wanted = |number| Pair::new(edge, number).down;
+        self.down
+            .note_arrival(arrival, wanted, faults.edge.restarted(), aged)
+    }
+
+    /// Looks at the site's edge, and at the hub's tunnels.
+    pub(super) fn check(
+        &mut self,
+        world: &mut World,
+        at_hub: &[TunnelStatus],
+        faults: &Faults,
+        hub: &Machine,
+    ) -> Result<(), String> {
+        let at_edge = world.edge.status();
+        for (end, status) in [("edge", at_edge.as_slice()), ("hub", at_hub)] {
             for tunnel in status {
                 self.check_tunnel(tunnel, faults)
                     .map_err(|what| format!("{end}: {what}"))?;
             }
         }
-        for (end, count) in [("edge", world.edge.tunnels()), ("hub", world.hub.tunnels())] {
-            if count > CONNECTIONS {
-                return Err(format!("{end}: {count} connections"));
-            }
+        let count = world.edge.tunnels();
+        if count > CONNECTIONS {
+            return Err(format!("edge: {count} connections"));
         }
-        let [(_, edge), _] = &ends;
-        self.check_back(&edge[0], faults, world.now())
+        self.check_back(&at_edge[0], faults, hub, world.now())
     }
 
     fn check_tunnel(&self, tunnel: &TunnelStatus, faults: &Faults) -> Result<(), String> {
@@ -180,8 +202,10 @@ impl Rules {
             return Err(format!("{} bytes wait", tunnel.backlog));
         }
         for path in &tunnel.paths {
-            let Some(link) = (0..self.links).find(|&it| crate::label(it, 1).name == path.link.name)
-            else {
+            let name = &path.link.name;
+            let mut links = self.links.clone();
+            // Those of other sites have their own rules.
+            let Some(link) = links.position(|it| label(it, 1).name == *name) else {
                 continue;
             };
             let least = faults.physical(link);
@@ -197,9 +221,10 @@ impl Rules {
         &mut self,
         tunnel: &TunnelStatus,
         faults: &Faults,
+        hub: &Machine,
         now: Instant,
     ) -> Result<(), String> {
-        let Some(since) = faults.usable_since() else {
+        let Some(since) = faults.usable_since(hub) else {
             self.away = None;
             return Ok(());
         };

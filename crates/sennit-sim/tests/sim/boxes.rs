@@ -1,6 +1,9 @@
 //! What stands between an edge and its hub: NAT boxes and narrow paths.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use sennit_core::Policy;
 use sennit_netem::NatConfig;
@@ -30,6 +33,28 @@ fn a_tunnel_survives_a_box_that_forgets_it() {
     // The next packet of the edge makes another mapping, which the hub follows.
     assert_eq!(stream.lost(), 0);
     assert!(stream.longest_gap < MS * 200, "{:?}", stream.longest_gap);
+}
+
+/// Where the hub sees the path, as the edge has heard it, and as the hub knows it.
+fn seen(world: &mut World) -> (Option<SocketAddr>, SocketAddr) {
+    let told = world.edge.status()[0].paths[0].observed;
+    (told, world.hub.status()[0].paths[0].remote)
+}
+
+#[test]
+fn an_edge_hears_where_the_hub_sees_it_and_again_after_a_box_has_forgotten_it() {
+    let mut world = behind_nat(NatConfig::default());
+    world.run(MS * 200);
+    let (told, first) = seen(&mut world);
+    assert_eq!(told, Some(first));
+
+    world.nat(0).expect("it has one").forget();
+    let mut stream = Stream::new(MS * 10, 200, world.now());
+    stream.run(&mut world, MS * 1000);
+
+    let (told, second) = seen(&mut world);
+    assert_eq!(told, Some(second));
+    assert_ne!(first, second, "the box has given it another port");
 }
 
 #[test]

@@ -54,18 +54,27 @@ fn nothing_comes_out_twice_where_a_tunnel_takes_anothers_place() {
 }
 
 #[test]
-fn machines_that_stand_still_and_calendars_that_jump_break_no_rule() {
-    for seed in [1, 2, 3, 4] {
-        let summary = play_with(seed, 120, Mishaps::All);
+fn several_sites_on_machines_that_stand_still_break_no_rule() {
+    for seed in [1, 2, 3] {
+        let summary = play_with(seed, 90, Mishaps::All);
         assert!(summary.faults.contains_key("stall"), "{summary:?}");
+        assert!(summary.sites > 1 && summary.forged > 50, "{summary:?}");
     }
 }
 
 /// Caps and rates that are looked for, with more to send than they give.
 #[test]
 fn the_rules_hold_where_links_are_shared_and_full() {
-    for seed in [2, 4, 5, 8] {
-        let summary = play_with(seed, 180, Mishaps::All);
+    for seed in [2, 4] {
+        let summary = play_with(seed, 120, Mishaps::All);
         assert!(summary.load > 100, "{summary:?}");
+    }
+}
+
+#[test]
+fn a_site_that_bonds_is_never_below_its_best_link() {
+    for seed in [28, 34, 38] {
+        let summary = play_with(seed, 90, Mishaps::All);
+        assert!(!summary.best_link.is_empty(), "{summary:?}");
     }
 }

@@ -128,10 +128,12 @@ fn a_bond_of_links_alike_answers_as_quickly_as_one_of_them() {
         let mut world = world(&links, Policy::Bond);
         let flows = Transfer::new(Kind::Tcp, direction, 4, world.now());
         let mut flows = flows.with_ping(50 * MS, world.now());
+        // Who ignores SACK needs a while where one slow start has lost several packets.
+        flows.run(&mut world, 15 * SECOND);
         let rate = flows.measure(&mut world, 10 * SECOND);
         let pings = flows.pings();
         let quick = share_below(&pings[..pings.len() - 10], 110 * MS);
-        assert!(rate > 1.5 * 20.0, "{direction:?}: {rate} Mbit/s");
+        assert!(rate > 2.4 * 20.0, "{direction:?}: {rate} Mbit/s");
         assert!(quick > 0.9, "{direction:?}: {quick}");
     }
 }

@@ -1,6 +1,9 @@
 //! What each end knows of its paths, while packets flow and while none do, and what that costs.
 
-use std::time::{Duration, Instant};
+use std::{
+    mem::take,
+    time::{Duration, Instant},
+};
 
 use sennit_core::{ClassId, Classifier, PathState, Policy};
 use sennit_engine::{EdgeEvent, facts::TunnelStatus};
@@ -201,11 +204,9 @@ fn converse(world: &mut World, period: Duration, span: Duration) -> [Duration; 2
         world.send_from_hub(&udp(SERVER, EDGE, 7, number, 600));
         number += 1;
         world.run(period);
-        for (side, arrived) in [&mut world.at_hub, &mut world.at_edge]
-            .into_iter()
-            .enumerate()
-        {
-            for arrival in arrived.drain(..) {
+        let arrived = [take(&mut world.at_hub), take(&mut world.at_edge)];
+        for (side, arrived) in arrived.into_iter().enumerate() {
+            for arrival in arrived {
                 longest[side] = longest[side].max(arrival.at - last[side]);
                 last[side] = arrival.at;
             }

@@ -62,6 +62,30 @@ fn as_many_links_as_may_be_that_all_lose_packets_keep_their_tunnel() {
     assert!(outcome.status.iter().all(is_first));
 }
 
+/// One repair for two packets left there, because a group that is not full was closed after 20 ms.
+#[test]
+fn as_few_repairs_leave_as_are_needed_however_slow_a_link_is() {
+    for text in ["0.3/30/2%", "1/15/2%", "3/15/2%"] {
+        let trial = Trial {
+            kind: Kind::Tcp,
+            direction: Direction::Down,
+            streams: 4,
+            warm_up: SECOND * 10,
+            span: SECOND * 20,
+            seed: 1,
+        };
+        let treatment = treatment("auto", Delivery::Datagram);
+        let outcome = trial.run_as(treatment, &[link(text)]).expect("it is up");
+        let symbols = outcome.status[0].fec.symbols;
+        let share = symbols.repairs_sent as f64 / symbols.sources_sent as f64;
+        println!("{text}: {:.2} Mbit/s, {share:.3}", outcome.goodput);
+        assert!(
+            symbols.repairs_sent > 0 && share < 0.15,
+            "{text}: {share:.3}"
+        );
+    }
+}
+
 #[test]
 fn as_many_repairs_leave_as_were_asked_for_however_fast_a_class_is() {
     let trial = Trial {
@@ -311,8 +335,10 @@ fn a_transfer_has_most_of_what_a_lossy_link_carries() {
             .collect();
         let mean = parts.iter().sum::<f64>() / parts.len() as f64;
         println!("{loss} % {kind:?} x{streams}: {mean:.2} of the limit, of {parts:.2?}");
+        assert!(mean > part, "{loss} %: {mean:.2} of the limit");
+        // What one seed carries depends on which packets it loses.
         for carried in parts {
-            assert!(carried > part, "{loss} %: {carried:.2} of the limit");
+            assert!(carried > 0.9 * part, "{loss} %: {carried:.2} of the limit");
         }
     }
 }

@@ -23,6 +23,7 @@ mod marks;
 mod moving;
 mod neighbour;
 mod pairs;
+mod reload;
 mod renewal;
 mod resuming;
 mod returning;

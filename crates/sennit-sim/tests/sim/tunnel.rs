@@ -1,6 +1,9 @@
 //! One class over two or three links, in virtual time.
 
-use std::time::{Duration, Instant};
+use std::{
+    mem::take,
+    time::{Duration, Instant},
+};
 
 use rand_pcg::{
     Pcg64Mcg,
@@ -115,13 +118,14 @@ fn acknowledgements_leave_with_the_little_that_waits() {
             world.send_from_hub(&udp(SERVER, EDGE, 7, round, 100));
         }
         // It waits when what the hub sent arrives, as the answer to what came in the turn before.
+        let now = world.now();
         world
             .edge
             .handle_packet(
                 &VirtioNetHdr::default(),
                 &udp(EDGE, SERVER, 7, round, 60),
                 None,
-                world.now(),
+                now,
             )
             .unwrap();
         world.run(MS * 20);
@@ -185,8 +189,10 @@ fn pings_take_the_quickest_link_from_the_start() {
             world.send_from_edge(&udp(EDGE, SERVER, 7, number, 84));
             world.send_from_hub(&udp(SERVER, EDGE, 7, number, 84));
             world.run(MS * 100);
-            let arrivals = world.at_hub.drain(..).chain(world.at_edge.drain(..));
-            late += arrivals.filter(|it| it.at - sent > MS * 25).count();
+            for arrived in [take(&mut world.at_hub), take(&mut world.at_edge)] {
+                let late_ones = arrived.iter().filter(|it| it.at - sent > MS * 25);
+                late += late_ones.count();
+            }
         }
         assert!(late <= 2, "seed {seed}: {late} late");
     }
@@ -323,20 +329,27 @@ fn a_link_that_is_left_alone_is_filled() {
 #[test]
 fn bulk_flows_keep_their_windows_over_a_cut() {
     for direction in [Direction::Up, Direction::Down] {
-        let mut world = world(&[link(100, 10), link(30, 30)], Policy::Bond);
-        let mut flows = Transfer::new(Kind::Tcp, direction, 2, world.now());
-        flows.run(&mut world, MS * 5000);
-        let before = flows.measure(&mut world, MS * 2000);
-        flows.longest_stall = Duration::ZERO;
-        world.blackhole(0, true);
-        flows.run(&mut world, MS * 3000);
-        let silence = flows.longest_stall;
-        world.blackhole(0, false);
-        flows.run(&mut world, MS * 500);
-        let after = flows.measure(&mut world, MS * 1000);
-        println!("{direction:?}: {before:.1}, silence {silence:?}, {after:.1}");
-        assert!(silence < MS * 150, "{silence:?}");
-        assert!(after > 0.9 * before, "{before} {after}");
+        let (mut all_before, mut all_after) = (0.0, 0.0);
+        for seed in 1..=3 {
+            let links = [link(100, 10), link(30, 30)];
+            let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
+            assert!(world.connect(2), "seed {seed}");
+            let mut flows = Transfer::new(Kind::Tcp, direction, 2, world.now());
+            flows.run(&mut world, MS * 5000);
+            let before = flows.measure(&mut world, MS * 2000);
+            flows.longest_stall = Duration::ZERO;
+            world.blackhole(0, true);
+            flows.run(&mut world, MS * 3000);
+            let silence = flows.longest_stall;
+            world.blackhole(0, false);
+            flows.run(&mut world, MS * 500);
+            let after = flows.measure(&mut world, MS * 1000);
+            println!("{direction:?} {seed}: {before:.1}, silence {silence:?}, {after:.1}");
+            assert!(silence < MS * 150, "seed {seed}: {silence:?}");
+            assert!(after > 0.85 * before, "seed {seed}: {before} {after}");
+            (all_before, all_after) = (all_before + before, all_after + after);
+        }
+        assert!(all_after > 0.95 * all_before, "{all_before} {all_after}");
     }
 }
 

@@ -43,6 +43,14 @@ pub(super) struct CleanupArgs {
     keep_block: bool,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  sennit guard --config /etc/sennit/edge.toml")]
+pub(super) struct GuardArgs {
+    /// The edge's config
+    #[arg(long, value_name = "FILE", default_value = config::DEFAULT_EDGE_FILE)]
+    pub(super) config: PathBuf,
+}
+
 /// Runs as the helper of a daemon, whose end is standard input. It ends with the daemon, and not by
 /// the signals that a terminal or a service manager sends to both.
 pub(super) fn help() -> Result<Exit, Failure> {
@@ -55,7 +63,7 @@ pub(super) fn help() -> Result<Exit, Failure> {
         flag::register(signal, Arc::default()).map_err(Failure::runtime)?;
     }
     confine::helper();
-    service::serve(socket).map_err(Failure::runtime)?;
+    service::serve(socket, config::name_no_other_places).map_err(Failure::runtime)?;
     Ok(Exit::Ok)
 }
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 
-use super::{Exit, Failure, StateArg, load, output, starter, values};
+use super::{Exit, Failure, StateArg, UserArg, load, output, starter, values};
 use crate::config::{self, HubConfig};
 use crate::daemon;
 use crate::identity::{Authority, HubIdentity, IdentityError};
@@ -30,6 +30,8 @@ pub(super) struct HubArgs {
     /// The hub's config
     #[arg(long, value_name = "FILE", default_value = config::DEFAULT_HUB_FILE)]
     config: PathBuf,
+    #[command(flatten)]
+    user: UserArg,
 }
 
 #[derive(Debug, Subcommand)]
@@ -91,7 +93,7 @@ pub(super) fn run(args: HubArgs) -> Result<Exit, Failure> {
     match args.command {
         None => {
             let config = load(HubConfig::load(&args.config))?;
-            daemon::hub::run(config, &args.config).map(|()| Exit::Ok)
+            daemon::hub::run(config, &args.config, args.user.name.as_deref()).map(|()| Exit::Ok)
         }
         Some(HubCommand::Init {
             state,

@@ -232,7 +232,23 @@ fn list(args: &LinksArgs, client: &mut Client) -> Result<Exit, Failure> {
     ];
     let rows = listed.links.iter();
     let rows: Vec<_> = rows.map(|it| (cells(it), notes(&it.link))).collect();
-    output::print(&status::columns(titles, 3, &rows))
+    let mut text = status::columns(titles, 3, &rows);
+    for ListedLink { link, .. } in &listed.links {
+        text += &seen(link);
+    }
+    output::print(&text)
+}
+
+/// Where the hub sees a link, a line for each family.
+fn seen(link: &LinkStatus) -> String {
+    let name = status::printable(&link.name);
+    if link.public.is_empty() {
+        return format!("  {name}: where the hub sees it is not known\n");
+    }
+    let lines = link.public.iter();
+    lines
+        .map(|public| format!("  {name}: {public}\n"))
+        .collect()
 }
 
 // ---- before a drill -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use sennit_core::Congestion;
+use sennit_fec::Fec;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -81,6 +82,7 @@ Examples:
   sennit test client 203.0.113.10:4433 --perf --direction both
   sennit test client 203.0.113.10 --stack quinn --profile LTE
   sennit test client 203.0.113.10 --repeat 9 --compare cc=cubic,bbr3 --profile mobile
+  sennit test client 203.0.113.10 --message 1000 --rate 8Mbit --fec rs:10+2 --profile mobile
   sennit test client 203.0.113.10 --profile LTE --gate 'p95_rtt < 80ms' --gate 'loss < 1%'
 
 Goodput is payload at its receiver. Round trips are those of a probe each 20 ms on a connection of its
@@ -116,6 +118,9 @@ struct ClientArgs {
     /// Send messages of so many bytes, once or never (DATAGRAM frames), instead of streams
     #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = read::message_bytes())]
     message: Option<u16>,
+    /// Protect messages by repairs beside them, as a class does: off, xor:10+1, rs:10+2, rlc:1/8
+    #[arg(long, value_name = "CODE", default_value = "off", value_parser = read::fec)]
+    fec: Fec,
     /// Payload of all connections, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
     #[arg(long, value_name = "RATE", value_parser = read::rate)]
     rate: Option<f64>,
@@ -270,6 +275,7 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
         ramp_seconds: args.ramp.as_secs_f64(),
         bytes: args.bytes,
         message_bytes: args.message,
+        fec: code(args)?,
         // Nothing else has a rate, also where --compare goes round what clap refuses.
         rate_bits_per_second: args.rate.filter(|_| loads),
         requests: match args.responsiveness {
@@ -285,6 +291,18 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
         )));
     }
     Ok(plan)
+}
+
+/// The code by which messages are protected.
+fn code(args: &ClientArgs) -> Result<Option<String>, Failure> {
+    match args.fec {
+        Fec::Off | Fec::Auto => Ok(None),
+        Fec::Fixed(_) if args.message.is_none() => {
+            let failure = Failure::usage("--fec: only messages are protected");
+            Err(failure.hint("say how long they are, as in `--message 1000 --fec rs:10+2`"))
+        }
+        Fec::Fixed(code) => Ok(Some(code.to_string())),
+    }
 }
 
 fn options(args: &ClientArgs) -> Result<client::Options, Failure> {
@@ -342,6 +360,7 @@ pub(super) fn failure(error: &TestError) -> Failure {
         TestError::NoServer { .. } | TestError::OtherProtocol { .. } => Exit::Unreachable,
         TestError::Interrupted => Exit::Interrupted,
         TestError::OtherServer { .. }
+        | TestError::NoFec { .. }
         | TestError::Refused { .. }
         | TestError::Broken { .. }
         | TestError::Host(_) => Exit::Runtime,
@@ -359,6 +378,9 @@ pub(super) fn failure(error: &TestError) -> Failure {
         }
         TestError::OtherServer { .. } => {
             failure.hint("a server has a new certificate each time it starts, and prints it")
+        }
+        TestError::NoFec { .. } => {
+            failure.hint("update Sennit there, or leave --fec out: messages are not protected then")
         }
         TestError::Interrupted
         | TestError::Refused { .. }

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use sennit_linux::helper;
+
 /// A lock file beside the socket. The kernel lets go of it however the process ends, so who has it
 /// knows that a socket found there is a dead daemon's.
 #[derive(Debug)]
@@ -39,9 +41,15 @@ impl Lock {
     }
 }
 
+impl Lock {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         // While it is still held: nobody can have locked this file in between.
-        let _ = fs::remove_file(&self.path);
+        let _ = helper::remove_file(&self.path);
     }
 }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown};
+use sennit_linux::helper;
 
 use super::lock::Lock;
 use super::{MAX_REQUEST_BYTES, Request, Response};
@@ -32,7 +33,7 @@ type Door = dyn Fn(UnixStream) + Send + Sync;
 pub struct Entrance {
     path: PathBuf,
     listener: UnixListener,
-    _lock: Lock,
+    lock: Lock,
 }
 
 /// Answers clients until it is dropped, which removes the socket.
@@ -75,14 +76,21 @@ impl Entrance {
         Ok(Self {
             path: path.into(),
             listener,
-            _lock: lock,
+            lock,
         })
+    }
+}
+
+impl Entrance {
+    /// What is removed with it: the socket, and the lock beside it.
+    pub fn files(&self) -> [&Path; 2] {
+        [&self.path, self.lock.path()]
     }
 }
 
 impl Drop for Entrance {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = helper::remove_file(&self.path);
     }
 }
 

@@ -6,11 +6,10 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
-use sennit_linux::{DeviceName, Error, nameservers};
+use sennit_linux::{DeviceName, Error, as_owner_of, nameservers};
 
 use crate::{config::RUN_DIRECTORY, exit::Failure};
 
@@ -67,11 +66,10 @@ impl Claim {
 
     /// Nothing if another daemon has it.
     fn lock(directory: &Path, role: &str) -> Option<Self> {
-        let mut options = File::options();
-        options.create(true).truncate(false).write(true).mode(0o600);
         let path = file(directory, role);
         // Held for reading: a file that is written keeps its file system from being made read-only.
-        let file = options.open(&path).and_then(|_| File::open(&path)).ok();
+        let made = sennit_linux::open_private(&path);
+        let file = made.and_then(|_| File::open(&path)).ok();
         match file.as_ref().map(File::try_lock) {
             Some(Err(TryLockError::WouldBlock)) => None,
             // A file system without locks.
@@ -84,7 +82,7 @@ impl Claim {
 impl Last {
     /// What the last daemon of this role has put down in its state directory, if one has.
     pub(crate) fn read(state: &Path, role: &str) -> Option<Self> {
-        let text = fs::read_to_string(file(state, role)).ok()?;
+        let text = as_owner_of(state, || fs::read_to_string(file(state, role))).ok()?;
         let (device, control) = text.trim_end().split_once('\n')?;
         Some(Self {
             device: device.parse().ok()?,
@@ -118,7 +116,7 @@ pub(super) fn clean_up_before(
         return;
     };
     // It runs, and this start is about to be refused.
-    if Claim::lock(state, role).is_none() {
+    if as_owner_of(state, || Claim::lock(state, role)).is_none() {
         return;
     }
     let directory = Path::new(RUN_DIRECTORY);

@@ -7,9 +7,14 @@ use std::{
     sync::OnceLock,
 };
 
-use sennit_linux::confine::{self, Held};
+use rustix::process::geteuid;
+use sennit_linux::{
+    User,
+    confine::{self, Held},
+    helper, privilege,
+};
 
-use crate::{config::RUN_DIRECTORY, status::Confinement};
+use crate::{config::RUN_DIRECTORY, control::Entrance, exit::Failure, status::Confinement};
 
 /// A process is confined once.
 static HELD: OnceLock<Held> = OnceLock::new();
@@ -17,41 +22,112 @@ static HELD: OnceLock<Held> = OnceLock::new();
 /// What every daemon writes to beside its own.
 const DEVICES: [&str; 2] = ["/dev/net/tun", "/dev/null"];
 
-/// Confines this process, which has one thread yet, to the files of a daemon with this config file,
-/// directories that it keeps things in, and control socket.
-pub(super) fn begin(file: &Path, kept: &[&Path], control: &Path) {
+/// The user that packages make for daemons.
+const USUAL_USER: &str = "sennit";
+
+/// What a daemon goes on with.
+pub(super) struct Belongings<'a> {
+    /// Its config.
+    pub(super) file: &'a Path,
+    /// Directories that it keeps things in.
+    pub(super) kept: &'a [&'a Path],
+    pub(super) entrance: &'a Entrance,
+}
+
+/// Gives the directories that are `kept` to the user that the daemon is to become: the one that is
+/// `wanted`, by name or number. Unless somebody is, that is the user of packages where there is
+/// one, and otherwise the daemon stays who it is.
+pub(super) fn hand_over(kept: &[&Path], wanted: Option<&str>) -> Result<Option<User>, Failure> {
+    let Some(user) = choose(wanted, kept)? else {
+        return Ok(None);
+    };
+    for directory in kept {
+        user.hand_over(directory).map_err(|error| {
+            let what = format!("cannot hand {} over to user {user}", directory.display());
+            Failure::runtime(format!("{what}: {error}"))
+                .hint("or let the daemon stay root: --user root")
+        })?;
+    }
+    Ok(Some(user))
+}
+
+/// Confines this process, which has one thread yet, to the files of a daemon, and makes it the user
+/// that these were handed over to.
+pub(super) fn begin(own: &Belongings<'_>, user: Option<User>) -> Result<(), Failure> {
     let run = Path::new(RUN_DIRECTORY);
+    let control = own.entrance.files()[0];
     let folders = [run, control.parent().unwrap_or(run)];
     for folder in folders {
         // Who cannot make it says so when he needs it.
         let _ = DirBuilder::new().recursive(true).mode(0o755).create(folder);
     }
-    let mut writable: Vec<PathBuf> = kept
-        .iter()
-        .copied()
-        .chain(folders)
-        .map(PathBuf::from)
-        .collect();
-    // A config that is edited is put in place of the one that its name leads to.
-    let config = file.canonicalize();
-    writable.extend(
-        config
-            .ok()
-            .as_deref()
-            .and_then(Path::parent)
-            .map(PathBuf::from),
-    );
+    let removed = own.entrance.files().map(PathBuf::from);
+    let entrust = |user| helper::entrust(user, own.file, removed.into());
+    let helper_has_config = user.map_or(Ok(false), entrust)?;
+    let kept = own.kept.iter().copied();
+    let mut writable: Vec<PathBuf> = kept.chain(folders).map(PathBuf::from).collect();
+    if !helper_has_config {
+        // A config that is edited is put in place of the one that its name leads to.
+        let place = own.file.canonicalize().ok();
+        writable.extend(place.as_deref().and_then(Path::parent).map(PathBuf::from));
+    }
     writable.extend(DEVICES.iter().map(PathBuf::from));
-    let held = HELD.get_or_init(|| confine::process(&writable));
+    let held = confine::process(&writable, user)?;
+    let held = HELD.get_or_init(|| held);
+    let uid = geteuid().as_raw();
     if held.missing.is_empty() {
-        tracing::debug!("the daemon is confined");
+        tracing::debug!(uid, "the daemon is confined");
     } else {
         let missing = held.missing.join("; ");
         tracing::warn!(
+            uid,
             missing,
             "this host does not confine the daemon in every way"
         );
     }
+    Ok(())
+}
+
+/// As whom the daemon goes on, if it does not stay who it is.
+fn choose(wanted: Option<&str>, kept: &[&Path]) -> Result<Option<User>, Failure> {
+    let is_root = geteuid().is_root();
+    if wanted.is_none() && !is_root {
+        return Ok(None);
+    }
+    let name = wanted.unwrap_or(USUAL_USER);
+    let user = match (User::find(name), wanted) {
+        (Some(user), _) => user,
+        (None, None) => return Ok(None),
+        (None, Some(name)) => {
+            let make = format!("make one: useradd --system --user-group {name}");
+            let none = format!("there is no user {name} on this host");
+            return Err(Failure::usage(none).hint(make));
+        }
+    };
+    if user.uid() == geteuid().as_raw() {
+        return Ok(None);
+    }
+    match (obstacle(user, kept), wanted) {
+        (None, _) => Ok(Some(user)),
+        (Some(why), Some(_)) => {
+            let cannot = format!("the daemon cannot become user {name}: {why}");
+            Err(Failure::runtime(cannot).hint("or let it stay root: --user root"))
+        }
+        (Some(why), None) => {
+            tracing::warn!(why, "the daemon stays root, though there is a user {name}");
+            Ok(None)
+        }
+    }
+}
+
+fn obstacle(user: User, kept: &[&Path]) -> Option<String> {
+    if !privilege::may_change_user() {
+        return Some("that takes CAP_SETUID, CAP_SETGID and CAP_CHOWN".into());
+    }
+    kept.iter().find_map(|directory| {
+        let obstacle = user.obstacle(directory);
+        obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", directory.display())))
+    })
 }
 
 /// Gives up what a packet thread does not need. What this host lacks was said at the start.
@@ -69,6 +145,7 @@ pub(super) fn confine_worker(writes: bool) {
 pub(super) fn status() -> Option<Confinement> {
     let held = HELD.get()?;
     Some(Confinement {
+        uid: geteuid().as_raw(),
         no_new_privs: held.no_new_privs,
         capabilities: held.capabilities,
         system_calls: held.calls,

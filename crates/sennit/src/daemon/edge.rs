@@ -46,20 +46,21 @@ use std::{
 
 use sennit_core::ClassId;
 use sennit_linux::{
-    DeviceName, Footprint, Rules,
+    DeviceName, Footprint, Rules, as_owner_of,
     poller::Interest,
     tun::{Offload, Tun, TunConfig},
 };
 use sennit_packet::Prefix;
 
 use super::{
+    ReadAsRoot,
     claim::{self, Claim},
-    confinement,
+    confinement::{self, Belongings},
     deputy::Deputy,
     helper::Helper,
-    keep_journal, note_start, notify, open_doors, pollers,
-    reload::{Reloader, read_entries, tell_all},
-    supervisor, watch_signals,
+    keep_journal, note_start, open_doors, pollers,
+    reload::{Reloader, tell_all},
+    start_telling, supervisor, watch_signals,
     worker::{self, Io, Worker},
 };
 use crate::{
@@ -97,7 +98,8 @@ fn make_records(config: &EdgeConfig) {
         return;
     }
     let mut builder = DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(&config.records);
+    builder.recursive(true).mode(0o700);
+    let made = as_owner_of(&config.records, || builder.create(&config.records));
     if let Err(error) = made {
         let directory = config.records.display();
         let help = "make it, or let the unit write there (ReadWritePaths=)";
@@ -113,27 +115,42 @@ fn claim_records(config: &EdgeConfig) -> Result<Option<Claim>, Failure> {
         .transpose()
 }
 
-/// Takes the control socket, starts the helper, and gives up all that the helper has rights for.
-/// What a run with another `device` has left goes first, and what is to be unreachable is so
-/// without a gap.
-fn confine(config: &EdgeConfig, file: &Path) -> Result<(Helper, Entrance), Failure> {
-    let hold = || guard(&config.device, config.blocked());
-    claim::clean_up_before(&config.state, "edge", &config.device, hold);
+/// Takes the control socket, gives `user` what becomes his, reads what only root may (also of a far
+/// side that is no hub), starts the helper, and gives up all that the helper has rights for, and
+/// root. What a run with another `device` has left goes before that, and what is to be unreachable
+/// is so without a gap.
+fn confine(
+    config: &EdgeConfig,
+    file: &Path,
+    user: Option<&str>,
+) -> Result<(Helper, Entrance, ReadAsRoot, Option<FarSide>), Failure> {
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
-    supervisor::find();
-    let helper = Helper::start()?;
     make_records(config);
-    confinement::begin(file, &[&config.state, &config.records], &config.control);
-    Ok((helper, entrance))
+    let kept: [&Path; 2] = [&config.state, &config.records];
+    let user = confinement::hand_over(&kept, user)?;
+    let hold = || guard(&config.device, config.blocked());
+    claim::clean_up_before(&config.state, "edge", &config.device, hold);
+    supervisor::find();
+    let read = ReadAsRoot::load(file, &config.api, &config.notify)?;
+    let proxy = config.proxy.as_ref().map(|_| FarSide::load(config));
+    let proxy = proxy.transpose()?;
+    let helper = Helper::start()?;
+    let own = Belongings {
+        file,
+        kept: &kept,
+        entrance: &entrance,
+    };
+    confinement::begin(&own, user)?;
+    Ok((helper, entrance, read, proxy))
 }
 
-/// Runs an edge with the config in `file` until it is told to stop.
-pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
+/// Runs an edge with the config in `file` until it is told to stop; as `user`, by name or number.
+pub fn run(config: &EdgeConfig, file: &Path, user: Option<&str>) -> Result<(), Failure> {
     let began = (Instant::now(), leak::holds(config) == Some(true));
-    let (mut helper, entrance) = confine(config, file)?;
-    let running = Arc::new(Running::new(config.clone(), read_entries(file)?));
-    let far_side = FarSide::load(config)?;
+    let (mut helper, entrance, read, proxy) = confine(config, file, user)?;
+    let running = Arc::new(Running::new(config.clone(), read.entries));
+    let far_side = proxy.map_or_else(|| FarSide::load(config), Ok)?;
     let footprint = begin_footprint(config)?;
     let pollers = pollers(workers(config))?;
     let signals = watch_signals(&pollers, STOP)?;
@@ -145,9 +162,9 @@ pub fn run(config: &EdgeConfig, file: &Path) -> Result<(), Failure> {
     let reloader = reloader(file, &running, &journal, &boxes);
     let front = front(&reloader, &journal, &mut boxes, began)?;
     let books = (journal.clone(), config.records.join("edge-history.db"));
-    let _doors = open_doors(entrance, &config.api, front, books)?;
+    let _doors = open_doors(entrance, (&config.api, read.keys), front, books)?;
     let _claim = Claim::of_daemon(&config.state, "edge", &config.device, &config.control)?;
-    let _notifier = notify(&config.notify, &config.records, "edge", &journal)?;
+    let _notifier = start_telling(read.targets, &config.records, "edge", &journal)?;
     note_start(&journal);
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());
@@ -393,7 +410,10 @@ mod tests {
     use sennit_engine::Edge;
 
     use super::*;
-    use crate::{config::Proxy, identity::HubIdentity};
+    use crate::{
+        config::Proxy,
+        identity::{self, HubIdentity},
+    };
 
     /// Engines for so many workers, which know nobody.
     pub(super) fn engines(running: &Running, workers: usize) -> Vec<Edge> {
@@ -403,7 +423,8 @@ mod tests {
         let ca = state.path().join("ca.pem");
         fs::write(&ca, hub.authority.pem()).unwrap();
         let (name, bearer) = (names.into_iter().next(), None);
-        let far_side = FarSide::Proxy(Proxy { ca, name, bearer });
+        let tls = identity::proxy_config(&Proxy { ca, name, bearer }, "203.0.113.10").unwrap();
+        let far_side = FarSide::Proxy(Box::new(tls));
         far_side.engines(running, workers, Instant::now()).unwrap()
     }
 

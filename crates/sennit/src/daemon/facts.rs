@@ -243,6 +243,7 @@ fn path(
         link: Some(path.link.name.clone()),
         local,
         remote: path.remote,
+        observed: path.observed,
         state,
         cause: cause(path.reason),
         reason: (state != PathState::Up).then(|| path.reason.to_string()),

@@ -32,18 +32,19 @@ use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
     HubClasses, HubConfig as EngineConfig, SocketId, WORKER_OCTET, facts::LinkFacts,
 };
-use sennit_linux::{Footprint, udp::LinkSocket};
+use sennit_linux::{Footprint, as_owner_of, udp::LinkSocket};
 
 use super::{
+    ReadAsRoot,
     claim::{self, Claim},
-    confinement,
+    confinement::{self, Belongings},
     facts::Seen,
     helper::Helper,
     keep_journal,
     mailbox::{self, Question, Slot},
-    note_start, notify, open_doors, pollers,
-    reload::{Reloader, read_entries},
-    supervisor, traffic, watch_signals,
+    note_start, open_doors, pollers,
+    reload::Reloader,
+    start_telling, supervisor, traffic, watch_signals,
     why::Standings,
     worker::{self, Io},
     workers,
@@ -75,14 +76,14 @@ const RELAYED: u64 = 4;
 /// classes each.
 const MAX_STRANGERS: usize = 4096;
 
-/// Runs a hub with the config in `file` until it is told to stop.
-pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
+/// Runs a hub with the config in `file` until it is told to stop; as `user`, by name or number.
+pub fn run(config: HubConfig, file: &Path, user: Option<&str>) -> Result<(), Failure> {
     let started = Instant::now();
-    let (mut helper, entrance) = confine(&config, file)?;
+    let (mut helper, entrance, read) = confine(&config, file, user)?;
     let config = Arc::new(config);
     let running = Arc::new(Running {
         config: HubConfig::clone(&config),
-        entries: read_entries(file)?,
+        entries: read.entries,
     });
     let identity = HubIdentity::load(&config.state)?;
     let mut footprint = Footprint::begin(&config.device, Path::new(RUN_DIRECTORY))?;
@@ -101,9 +102,9 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
         &config, &reloader, &journal, &mut boxes, &condition, started,
     );
     let books = (journal.clone(), config.state.join("hub-history.db"));
-    let _doors = open_doors(entrance, &config.api, front, books)?;
+    let _doors = open_doors(entrance, (&config.api, read.keys), front, books)?;
     let _claim = Claim::of_daemon(&config.state, "hub", &config.device, &config.control)?;
-    let _notifier = notify(&config.notify, &config.state, "hub", &journal)?;
+    let _notifier = start_telling(read.targets, &config.state, "hub", &journal)?;
 
     let mut relay = Relay::default();
     relay.start_if_needed(&config, &pollers, &boxes.verdict_slots, &stop)?;
@@ -137,17 +138,30 @@ pub fn run(config: HubConfig, file: &Path) -> Result<(), Failure> {
     removed
 }
 
-/// Takes the control socket, starts the helper, and gives up all that the helper has rights for.
-/// What a run with another `device` has left goes first.
-fn confine(config: &HubConfig, file: &Path) -> Result<(Helper, Entrance), Failure> {
-    claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
-    identity::settle(&config.state)?;
+/// Takes the control socket, gives `user` what becomes his, reads what only root may, starts the
+/// helper, and gives up all that the helper has rights for, and root. What a run with another
+/// `device` has left goes before that.
+fn confine(
+    config: &HubConfig,
+    file: &Path,
+    user: Option<&str>,
+) -> Result<(Helper, Entrance, ReadAsRoot), Failure> {
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
+    let kept: [&Path; 1] = [&config.state];
+    let user = confinement::hand_over(&kept, user)?;
+    claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
+    as_owner_of(&config.state, || identity::settle(&config.state))?;
     supervisor::find();
+    let read = ReadAsRoot::load(file, &config.api, &config.notify)?;
     let helper = Helper::start()?;
-    confinement::begin(file, &[&config.state], &config.control);
-    Ok((helper, entrance))
+    let own = Belongings {
+        file,
+        kept: &kept,
+        entrance: &entrance,
+    };
+    confinement::begin(&own, user)?;
+    Ok((helper, entrance, read))
 }
 
 /// Who has all workers go over to another config.
@@ -312,6 +326,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>, found: &Fo
     let mut sites = traffic::sites(&tunnels, &links);
     let mut notes = found.notes(config.device.as_str());
     notes.extend(found.add_away(&mut sites));
+    found.add_refused(&mut sites);
     let (state, reason) = found.state();
     Status {
         schema: SCHEMA.into(),

@@ -4,6 +4,7 @@
 //! is handed on as a whole, or not at all. A file with errors changes nothing.
 
 mod edit;
+mod file;
 #[cfg(test)]
 mod tests;
 
@@ -348,7 +349,7 @@ impl<R: Runs> Reloader<R> {
 
     /// The file, or the answer that it cannot be taken.
     fn read(&self) -> Result<Parsed<R>, Box<ReloadAnswer>> {
-        let source = config::read_regular_file(&self.file).map_err(|source| {
+        let source = file::read(&self.file).map_err(|source| {
             let path = self.file.clone();
             refusal(ConfigError::Read { path, source }.to_string())
         })?;

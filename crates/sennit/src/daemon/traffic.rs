@@ -5,16 +5,31 @@ use std::collections::BTreeMap;
 use sennit_engine::facts::LinkFacts;
 
 use crate::status::{
-    LinkState, LinkStatus, LinkTraffic, PathState, PathStatus, SiteLinkStatus, SiteStatus, State,
-    TunnelStatus,
+    LinkState, LinkStatus, LinkTraffic, PathState, PathStatus, PublicStatus, Sighting,
+    SiteLinkStatus, SiteStatus, State, TunnelStatus,
 };
 
 /// Adds to the links of an edge what went over them.
 pub(super) fn add(links: &mut [LinkStatus], facts: &[LinkFacts], tunnels: &[TunnelStatus]) {
     for link in links {
         let own = facts.iter().filter(|facts| facts.name == link.name);
-        link.traffic = traffic(own, &paths_on(tunnels, &link.name));
+        let paths = paths_on(tunnels, &link.name);
+        link.traffic = traffic(own, &paths);
+        link.public = PublicStatus::of(&sightings(&paths));
     }
+}
+
+/// Where the hub sees the paths of a link that are up.
+fn sightings(paths: &[&PathStatus]) -> Vec<Sighting> {
+    let up = paths.iter().filter(|path| path.state == PathState::Up);
+    let seen = up.filter_map(|path| {
+        Some(Sighting {
+            local: path.local?,
+            hub: path.remote,
+            seen: path.observed?,
+        })
+    });
+    seen.collect()
 }
 
 /// The sites of a hub, by name. `tunnels` are sorted by site.
@@ -54,6 +69,7 @@ fn site(tunnels: &[TunnelStatus], facts: &[&LinkFacts]) -> SiteStatus {
         sent_bytes: tunnels.iter().map(|it| it.sent_bytes).sum(),
         received_bytes: tunnels.iter().map(|it| it.received_bytes).sum(),
         links: links.collect(),
+        refused_lan: Vec::new(),
     }
 }
 
@@ -96,7 +112,30 @@ mod tests {
     use sennit_engine::LinkId;
 
     use super::*;
-    use crate::daemon::tests::{path, tunnel};
+    use crate::daemon::tests::{link, path, tunnel};
+
+    #[test]
+    fn a_link_is_seen_by_its_paths_that_are_up() {
+        let from = |local: &str, seen: &str, state| {
+            let mut it = path("lte");
+            (it.local, it.observed) = (local.parse().ok(), seen.parse().ok());
+            it.state = state;
+            it
+        };
+        let mut van = tunnel("van", "default");
+        let (now, before) = ("198.51.100.7:1024", "198.51.100.9:1024");
+        van.paths = vec![
+            from("192.168.8.2:40000", now, PathState::Up),
+            from("192.168.8.2:40000", before, PathState::Down),
+        ];
+        let mut links = [link("lte"), link("sat")];
+
+        add(&mut links, &[], &[van]);
+
+        assert_eq!(links[0].public[0].seen, [now.parse().unwrap()]);
+        assert!(links[0].public[0].translated);
+        assert!(links[1].public.is_empty(), "it is not known");
+    }
 
     fn facts(site: Option<&str>, name: &str, sent_bytes: u64) -> LinkFacts {
         LinkFacts {

@@ -27,7 +27,7 @@ pub(super) fn why(
     now: Instant,
 ) -> String {
     let mut text = use_of(tunnel, index, share, standings, now);
-    text += &halved(&tunnel.paths[index]).unwrap_or_default();
+    text += &size(&tunnel.paths[index]);
     if let Some(choice) = tunnel.paths[index].congestion {
         text += &switched(choice).unwrap_or_default();
     }
@@ -69,21 +69,23 @@ fn fallen_back(tunnel: &TunnelStatus, index: usize) -> Option<String> {
     })
 }
 
-/// That the tunnel's packets do not fit, and how that is known.
-fn halved(path: &PathStatus) -> Option<String> {
-    if !path.small || path.too_small || path.state != PathState::Up {
-        return None;
-    }
+/// How large packets fit, how that is known, and what becomes of larger ones of the tunnel's.
+fn size(path: &PathStatus) -> String {
     let known = match path.mtu_source {
-        SizeSource::Assumed => "larger ones do not arrive",
+        SizeSource::Assumed if path.small => "larger ones do not arrive",
+        SizeSource::Assumed => "every path carries those, and nothing larger has arrived yet",
         SizeSource::Probed => "found by probes",
         SizeSource::Interface => "the MTU of its interface",
         SizeSource::BlackHole => "larger ones arrived before and do not any more",
     };
-    Some(format!(
-        "; full packets go in two halves: it carries UDP packets of {} bytes ({known})",
-        path.mtu
-    ))
+    let is_halving = path.small && !path.too_small && path.state == PathState::Up;
+    let halves = if is_halving {
+        "full packets go in two halves: "
+    } else {
+        ""
+    };
+    let mtu = path.mtu;
+    format!("; {halves}it carries UDP packets of {mtu} bytes ({known})")
 }
 
 /// That congestion control is not the one that `auto` starts with.
@@ -260,6 +262,7 @@ mod tests {
             },
             socket: SocketId(id),
             remote: "203.0.113.1:443".parse().unwrap(),
+            observed: None,
             state: PathState::Up,
             reason: Reason::Heard,
             falls: (0, Duration::ZERO),
@@ -318,8 +321,24 @@ mod tests {
         }
     }
 
+    /// What every path of these tests says of its size.
+    const SIZE: &str = "; it carries UDP packets of 1450 bytes (found by probes)";
+
     fn why(tunnel: &TunnelStatus, index: usize, share: Option<f64>) -> String {
-        super::why(tunnel, index, share, &standings(tunnel), Instant::now())
+        why_at(tunnel, index, share, &standings(tunnel), Instant::now())
+    }
+
+    /// All that is said but the size.
+    fn why_at(
+        tunnel: &TunnelStatus,
+        index: usize,
+        share: Option<f64>,
+        standings: &Standings,
+        now: Instant,
+    ) -> String {
+        let said = super::why(tunnel, index, share, standings, now);
+        assert!(said.contains(SIZE), "{said}");
+        said.replace(SIZE, "")
     }
 
     /// Of links that have a tier and nothing else.
@@ -333,6 +352,22 @@ mod tests {
         paths
             .map(|path| (path.link.name.clone(), standing(path)))
             .collect()
+    }
+
+    #[test]
+    fn each_path_says_how_large_packets_fit_and_how_that_is_known() {
+        let mut fibre = path(0, "fibre", 1, 20, 300);
+        let said = |path: &PathStatus| {
+            let tunnel = tunnel(Policy::Bond, vec![path.clone()]);
+            super::why(&tunnel, 0, None, &standings(&tunnel), Instant::now())
+        };
+        assert!(said(&fibre).ends_with(SIZE));
+        (fibre.mtu, fibre.mtu_source) = (1200, SizeSource::Assumed);
+        assert!(said(&fibre).contains("of 1200 bytes (every path carries those"));
+        (fibre.mtu, fibre.mtu_source, fibre.small) = (1252, SizeSource::BlackHole, true);
+        let halves = "; full packets go in two halves: it carries UDP packets of 1252 bytes \
+                      (larger ones arrived before and do not any more)";
+        assert!(said(&fibre).ends_with(halves), "{}", said(&fibre));
     }
 
     #[test]
@@ -452,7 +487,7 @@ mod tests {
         let failover = tunnel(Policy::Failover, paths);
         let later = failover.paths[0].since + Duration::from_secs(42);
         assert_eq!(
-            super::why(&failover, 0, None, &standings(&failover), later),
+            why_at(&failover, 0, None, &standings(&failover), later),
             "unused for 42 s: nothing arrives from the peer"
         );
         assert!(why(&failover, 1, None).starts_with("carries everything"));
@@ -473,7 +508,7 @@ mod tests {
             },
         );
 
-        let why = super::why(&bond, 1, None, &standings, Instant::now());
+        let why = why_at(&bond, 1, None, &standings, Instant::now());
 
         assert_eq!(why, "in reserve: cheaper links work");
     }
@@ -486,7 +521,7 @@ mod tests {
         let bond = tunnel(Policy::Bond, paths);
         let later = bond.paths[1].since + Duration::from_secs(1);
         assert_eq!(
-            super::why(&bond, 1, None, &standings(&bond), later),
+            why_at(&bond, 1, None, &standings(&bond), later),
             "copies only, for 1 s: it fell 5 times of late, and is trusted again once it has been steady under \
              copies for 2 s"
         );

@@ -1,4 +1,5 @@
-//! Identity files: private ones have mode 0600, and each is written whole or not at all.
+//! Identity files: private ones have mode 0600, each is written whole or not at all, and what root
+//! writes into a directory of another user is that user's.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -66,6 +67,7 @@ fn write_synced(path: &Path, access: Access, contents: &[u8]) -> io::Result<()> 
         .create_new(true)
         .mode(mode)
         .open(path)?;
+    sennit_linux::adopt(&file, path);
     file.write_all(contents)?;
     file.sync_all()
 }
@@ -79,9 +81,8 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 
 /// A lock for whoever gets it first; nothing if somebody has it.
 pub(super) fn lock(path: &Path) -> Result<Option<File>, IdentityError> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true).mode(0o600);
-    let file = options.open(path).map_err(|source| IdentityError::Io {
+    let opened = sennit_linux::open_private(path);
+    let file = opened.map_err(|source| IdentityError::Io {
         action: "write",
         path: path.into(),
         source,

@@ -10,8 +10,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, open, renameat};
+use rustix::io::Errno;
+
 use super::IdentityError;
-use super::files;
 
 pub(super) const AUTHORITY_KEY: &str = "ca.key";
 pub(super) const AUTHORITY_CERTIFICATE: &str = "ca.pem";
@@ -64,7 +66,7 @@ pub(super) fn draft(state: &Path) -> Result<PathBuf, IdentityError> {
         }
         _ => {}
     }
-    files::make_state_dir(&draft)?;
+    sennit_linux::make_private_directory(&draft).map_err(failed("create", &draft))?;
     Ok(draft)
 }
 
@@ -79,14 +81,21 @@ pub(super) fn finish(state: &Path) -> Result<(), IdentityError> {
     settle(state)
 }
 
-/// Moves the files of a rotation that is finished to where they belong.
+/// Moves the files of a rotation that is finished to where they belong. A symbolic link in place of
+/// their directory leads root nowhere.
 pub(super) fn settle(state: &Path) -> Result<(), IdentityError> {
     let finished = state.join(FINISHED);
-    if !is_there(&finished)? {
-        return Ok(());
-    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::PATH | OFlags::CLOEXEC;
+    let from = match open(&finished, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened.map_err(|error| failed("read", &finished)(error.into()))?,
+    };
     for name in FILES {
-        files::rename_if_any(&finished.join(name), &state.join(name))?;
+        let to = state.join(name);
+        match renameat(&from, name, CWD, &to) {
+            Err(Errno::NOENT) => {}
+            moved => moved.map_err(|error| failed("write", &to)(error.into()))?,
+        }
     }
     sync(state)?;
     // One that stays is empty, and does no harm.

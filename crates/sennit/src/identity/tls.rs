@@ -46,6 +46,7 @@ const TICKETS: usize = 4;
 const SESSIONS: usize = 4096;
 
 /// What a connection to a far side needs.
+#[derive(Clone)]
 pub struct ClientTls {
     pub config: ClientConfig,
     /// The same without post-quantum key exchange.

@@ -134,6 +134,9 @@ fn subject(event: &Event) -> Option<(String, (String, Option<String>))> {
         Event::Failover { class, from, .. } => {
             Some((HUB.into(), (class.clone(), Some(format!("from {from}")))))
         }
+        // As both announce and refuse what they like, the last word stands for all. No class is
+        // called so.
+        Event::LanRefused { site, .. } => Some((whose(site), (event.kind(), None))),
         // A site may renew as often as it likes. No class is called so.
         Event::CertificateIssued { site } => Some((site.clone(), (String::new(), None))),
         Event::CertificateReceived { .. } | Event::AddressesAssigned { .. } => {

@@ -23,6 +23,7 @@ use sennit_load::selfcheck::Check;
 
 use super::{
     emulation::Emulation,
+    fec::Symbols,
     load::Load,
     perf::Caller,
     probe::Probes,
@@ -196,9 +197,8 @@ impl<'a, N: Network> Client<'a, N> {
         self.quic.set_urgent(control);
         self.control = Some(control);
         self.ask(control, stream, &Ask::Run(self.options.plan.clone()));
-        let Answer::Ready(session) = self.answer(control)? else {
-            return Err(self.nonsense());
-        };
+        let answer = self.answer(control)?;
+        let session = session(answer, &self.options.plan, self.options.server)?;
         let quiet = self.keep_quiet()?;
         let classic = tls::client(self.options.pin, Exchange::Classic)?;
         handshake.classic_seconds = self.time_handshake(classic)?;
@@ -290,9 +290,12 @@ impl<'a, N: Network> Client<'a, N> {
         let Some([up, down]) = self.perf.as_ref().map(Caller::bytes) else {
             return here;
         };
-        let complete = self.is_complete();
-        let bytes = up.unwrap_or(0);
-        self.far.hear(Tick { bytes, complete }, now);
+        let tick = Tick {
+            bytes: up.unwrap_or(0),
+            complete: self.is_complete(),
+            ..Tick::default()
+        };
+        self.far.hear(tick, now);
         down.unwrap_or(0)
     }
 
@@ -304,6 +307,8 @@ impl<'a, N: Network> Client<'a, N> {
         let counts = |wanted: bool| wanted && span > second::SHORTEST;
         let probes = self.probes.as_ref().map(|probes| probes.between(from, now));
         let probes = probes.unwrap_or_default();
+        let (here, there) = (self.load.symbols(), self.far.symbols());
+        let protects = |wanted: bool| wanted && plan.fec.is_some();
         Second {
             schema: second::SCHEMA.into(),
             elapsed_seconds: now.saturating_duration_since(begun).as_secs_f64(),
@@ -314,6 +319,8 @@ impl<'a, N: Network> Client<'a, N> {
             rtt: probes.times,
             probes: probes.sent,
             unanswered: probes.lost,
+            up_fec: protects(plan.up).then(|| Symbols::of_way(here, there)),
+            down_fec: protects(plan.down).then(|| Symbols::of_way(there, here)),
         }
     }
 
@@ -405,5 +412,54 @@ impl<'a, N: Network> Client<'a, N> {
     }
 }
 
+/// The name of the session, if the server has understood all of the plan.
+fn session(answer: Answer, plan: &Plan, server: SocketAddr) -> Result<String, TestError> {
+    match (answer, plan.fec.is_some()) {
+        (Answer::Ready(name), false) | (Answer::Protected(name), true) => Ok(name),
+        (Answer::Ready(_), true) => Err(TestError::NoFec { server }),
+        (
+            Answer::Protected(_)
+            | Answer::Joined
+            | Answer::Started
+            | Answer::Echo
+            | Answer::Tick(_)
+            | Answer::Done(_),
+            _,
+        ) => Err(TestError::OtherProtocol {
+            server,
+            perf: false,
+        }),
+    }
+}
+
 /// What the figures are finished with, whatever was interrupted.
 static NEVER: AtomicBool = AtomicBool::new(false);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of before there was error correction overlooks it in the plan.
+    #[test]
+    fn a_server_that_cannot_protect_messages_is_told_from_one_that_does() {
+        let server = ([192, 0, 2, 1], 4774).into();
+        let asked = |fec: Option<&str>, answer: Answer| {
+            let plan = Plan {
+                fec: fec.map(str::to_owned),
+                ..Plan::example()
+            };
+            session(answer, &plan, server)
+        };
+        let name = || "name".to_owned();
+
+        let older = asked(Some("rs:10+2"), Answer::Ready(name()));
+
+        assert!(matches!(older, Err(TestError::NoFec { .. })));
+        for (fec, answer) in [
+            (None, Answer::Ready(name())),
+            (Some("rs:10+2"), Answer::Protected(name())),
+        ] {
+            assert_eq!(asked(fec, answer).ok(), Some(name()));
+        }
+    }
+}

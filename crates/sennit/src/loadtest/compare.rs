@@ -27,7 +27,14 @@ const MISSES: f64 = 0.05;
 const ENOUGH: usize = 6;
 
 /// Figures that are compared in words; the document has all.
-pub(super) const TOLD: [&str; 5] = ["goodput", "p50_rtt", "p95_rtt", "loss", "handshake"];
+pub(super) const TOLD: [&str; 6] = [
+    "goodput",
+    "p50_rtt",
+    "p95_rtt",
+    "loss",
+    "residual_loss",
+    "handshake",
+];
 
 /// A value and where it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -295,7 +302,7 @@ impl Line {
         let Some((value, difference, verdict)) = self.words() else {
             return Ok(());
         };
-        write!(f, "{:10} {:16} {value}", self.metric, self.configuration)?;
+        write!(f, "{:13} {:16} {value}", self.metric, self.configuration)?;
         let parts = [(", ", &*difference), (": ", verdict)];
         for (before, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
             write!(f, "{before}{part}")?;

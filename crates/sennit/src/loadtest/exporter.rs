@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::second::Second;
+use super::{fec::Symbols, second::Second};
 
 /// A scraper that says nothing for so long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -89,21 +89,16 @@ fn answer(stream: &TcpStream, newest: &Mutex<Option<Second>>) -> io::Result<()> 
     stream.write_all(body.as_bytes())
 }
 
+/// Values of one name, each with its labels.
+type Values<'a> = &'a [(&'a str, Option<f64>)];
+
+const UP: &str = "{direction=\"up\"}";
+const DOWN: &str = "{direction=\"down\"}";
+
 /// The page of a second; what is not known is left out.
 fn page(second: Option<&Second>) -> String {
     let mut page = String::new();
-    let mut gauge = |name: &str, what: &str, values: &[(&str, Option<f64>)]| {
-        let known: Vec<_> = values.iter().filter(|(_, value)| value.is_some()).collect();
-        if known.is_empty() {
-            return;
-        }
-        let _ = writeln!(page, "# HELP sennit_test_{name} {what}");
-        let _ = writeln!(page, "# TYPE sennit_test_{name} gauge");
-        for (label, value) in known {
-            let value = value.unwrap_or_default();
-            let _ = writeln!(page, "sennit_test_{name}{label} {value}");
-        }
-    };
+    let mut gauge = |name, what, values: Values<'_>| write(&mut page, "gauge", name, what, values);
     gauge(
         "running",
         "1 from the first second of load on.",
@@ -119,8 +114,8 @@ fn page(second: Option<&Second>) -> String {
         "goodput_bits_per_second",
         "Payload at its receiver in the last second.",
         &[
-            ("{direction=\"up\"}", second.up_bits_per_second),
-            ("{direction=\"down\"}", second.down_bits_per_second),
+            (UP, second.up_bits_per_second),
+            (DOWN, second.down_bits_per_second),
         ],
     );
     gauge(
@@ -142,7 +137,71 @@ fn page(second: Option<&Second>) -> String {
         "Probes of these that are not answered yet.",
         &[("", Some(second.unanswered as f64))],
     );
+    write_symbols(&mut page, second);
     page
+}
+
+/// One that counts, as a number of some symbols.
+type Count = fn(&Symbols) -> u64;
+
+/// What error correction did, if messages are protected.
+fn write_symbols(page: &mut String, second: &Second) {
+    let counters: [(&str, &str, Count); 9] = [
+        ("sources_sent", "Protected messages that left.", |it| {
+            it.sources_sent
+        }),
+        (
+            "sources_received",
+            "Protected messages that arrived.",
+            |it| it.sources_received,
+        ),
+        ("repairs_sent", "Repairs that left.", |it| it.repairs_sent),
+        ("repairs_received", "Repairs that arrived.", |it| {
+            it.repairs_received
+        }),
+        ("recovered", "Messages that repairs brought back.", |it| {
+            it.recovered
+        }),
+        (
+            "arrived_later",
+            "Messages of these that arrived later.",
+            |it| it.arrived_later,
+        ),
+        (
+            "unneeded",
+            "Repairs that came when nothing was missing.",
+            |it| it.unneeded,
+        ),
+        ("failed", "Repairs that could not be solved.", |it| {
+            it.failed
+        }),
+        (
+            "malformed",
+            "Datagrams that cannot be part of the load.",
+            |it| it.malformed,
+        ),
+    ];
+    for (name, what, count) in counters {
+        let of_way = |way: &Option<Symbols>| way.as_ref().map(|it| count(it) as f64);
+        let values = [
+            (UP, of_way(&second.up_fec)),
+            (DOWN, of_way(&second.down_fec)),
+        ];
+        write(page, "counter", &format!("fec_{name}_total"), what, &values);
+    }
+}
+
+fn write(page: &mut String, kind: &str, name: &str, what: &str, values: Values<'_>) {
+    let known: Vec<_> = values.iter().filter(|(_, value)| value.is_some()).collect();
+    if known.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "# HELP sennit_test_{name} {what}");
+    let _ = writeln!(page, "# TYPE sennit_test_{name} {kind}");
+    for (label, value) in known {
+        let value = value.unwrap_or_default();
+        let _ = writeln!(page, "sennit_test_{name}{label} {value}");
+    }
 }
 
 #[cfg(test)]
@@ -174,6 +233,11 @@ mod tests {
             rtt: TimeFigures::default(),
             probes: 50,
             unanswered: 2,
+            up_fec: None,
+            down_fec: Some(Symbols {
+                recovered: 7,
+                ..Symbols::default()
+            }),
         });
 
         let page = ask(exporter.address(), get);
@@ -182,6 +246,10 @@ mod tests {
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
         assert!(
             body.contains("goodput_bits_per_second{direction=\"down\"} 5000000\n"),
+            "{body}"
+        );
+        assert!(
+            body.contains("fec_recovered_total{direction=\"down\"} 7\n"),
             "{body}"
         );
         assert!(!body.contains("direction=\"up\""), "{body}");

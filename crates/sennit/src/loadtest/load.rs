@@ -1,6 +1,8 @@
 //! The load of one end: streams and messages, sent and counted.
 
 mod message;
+mod messages;
+mod protection;
 mod tally;
 
 use std::{
@@ -9,8 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use message::Head;
+use protection::{Receiving, Sending};
 use sennit_engine::{BareEvent, BareStats, Stream};
+use sennit_fec::Code;
 use sennit_load::{Arrivals, Schedule};
 pub(super) use tally::Tally;
 
@@ -26,6 +29,8 @@ const TICK: f64 = 0.005;
 /// The connections of a load at one end.
 pub(super) struct Load {
     plan: Plan,
+    /// By what messages are protected, if they are.
+    code: Option<Code>,
     block: Bytes,
     members: BTreeMap<Id, Member>,
     memory: Memory,
@@ -44,6 +49,9 @@ struct Member {
     /// Only of connections with messages: histograms are large.
     arrivals: Option<Box<Arrivals>>,
     messages: u64,
+    /// Only of connections with messages that are protected.
+    sending: Option<Box<Sending>>,
+    receiving: Option<Box<Receiving>>,
     streams: Vec<Stream>,
     before: BareStats,
     /// As it was when it was last looked at.
@@ -76,6 +84,7 @@ impl Load {
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
             plan: plan.clone(),
+            code: plan.fec.as_deref().and_then(|word| word.parse().ok()),
             block: Bytes::from(vec![0x5a; BLOCK]),
             members: BTreeMap::new(),
             memory: Memory::before(),
@@ -128,18 +137,16 @@ impl Load {
 
     /// Lets the connections begin whose time has come.
     fn begin_due(&mut self, quic: &mut dyn Stack, now: Instant) {
-        let Some(run) = &mut self.run else { return };
-        while let Some(&(at, id)) = run.waiting.front()
+        while let Some(run) = &mut self.run
+            && let Some(&(at, id)) = run.waiting.front()
             && at <= now
         {
             run.waiting.pop_front();
             run.begun.push(id);
-            let Some(member) = self.members.get_mut(&id) else {
-                continue;
-            };
             if self.plan.message_bytes.is_some() {
-                self.roomy.insert(id);
-            } else {
+                let counts = run.counts;
+                self.begin_messages(id, counts);
+            } else if let Some(member) = self.members.get_mut(&id) {
                 let open = |_| quic.open(id, false);
                 member.streams = (0..self.plan.streams).map_while(open).collect();
                 self.ready.extend(member.streams.iter().map(|&s| (id, s)));
@@ -176,7 +183,8 @@ impl Load {
         let due = due.filter(|due| *due > now);
         let begins = run.waiting.front().map(|&(at, _)| at);
         let end = run.start + self.span();
-        Some([due, begins].into_iter().flatten().fold(end, Instant::min))
+        let wakes = [due, begins, self.protects_at()].into_iter().flatten();
+        Some(wakes.fold(end, Instant::min))
     }
 
     /// How long load is sent.
@@ -199,6 +207,7 @@ impl Load {
         }
         self.begin_due(quic, now);
         self.count_packets(quic, now);
+        self.send_repairs(quic, now);
         let Some(run) = &self.run else { return };
         match run.schedule {
             None if self.plan.message_bytes.is_some() => self.fill_with_messages(quic, now),
@@ -226,6 +235,7 @@ impl Load {
         }
         if let Some(run) = self.run.as_mut().filter(|run| run.sends) {
             run.sends = false;
+            self.close_groups(quic);
             self.give_up(quic);
         }
     }
@@ -278,12 +288,6 @@ impl Load {
         }
     }
 
-    fn fill_with_messages(&mut self, quic: &mut dyn Stack, now: Instant) {
-        while let Some(id) = self.roomy.pop_first() {
-            while self.send_message(id, quic, now) {}
-        }
-    }
-
     fn fill_at_rate(&mut self, mut schedule: Schedule, quic: &mut dyn Stack, now: Instant) {
         while schedule.next_at() <= now && self.send_piece(quic, now) {
             schedule.take(now);
@@ -308,32 +312,6 @@ impl Load {
         let streams = self.members.get(&id).map(|member| &member.streams);
         let stream = streams.and_then(|all| all.get(round % all.len().max(1)).copied());
         stream.is_some_and(|stream| self.write(id, stream, piece, quic))
-    }
-
-    /// Whether a connection had room, from the one whose turn it is on.
-    fn send_message_somewhere(&mut self, turn: usize, quic: &mut dyn Stack, now: Instant) -> bool {
-        let count = self.run.as_ref().map_or(0, |run| run.begun.len());
-        (turn..turn + count).any(|turn| {
-            let id = self.run.as_ref().map(|run| run.begun[turn % count]);
-            id.is_some_and(|id| self.send_message(id, quic, now))
-        })
-    }
-
-    /// Whether there was room. A message says when it leaves, so no more is handed over than leaves
-    /// soon.
-    fn send_message(&mut self, id: Id, quic: &mut dyn Stack, now: Instant) -> bool {
-        let (Some(run), Some(member)) = (&self.run, self.members.get_mut(&id)) else {
-            return false;
-        };
-        let bytes = usize::from(self.plan.message_bytes.unwrap_or_default());
-        let head = Head {
-            counts: run.counts,
-            number: member.messages,
-            sent: now.saturating_duration_since(run.start),
-        };
-        let sent = quic.send_datagram_soon(id, head.message(bytes));
-        member.messages += u64::from(sent && run.counts);
-        sent
     }
 
     /// Takes an event of one of its connections.
@@ -368,19 +346,6 @@ impl Load {
         }
     }
 
-    fn handle_message(&mut self, id: Id, bytes: &[u8], arrived: Instant) {
-        let Some(head) = Head::of(bytes) else { return };
-        let (Some(run), Some(member)) = (&self.run, self.members.get_mut(&id)) else {
-            return;
-        };
-        if head.counts {
-            let since = arrived.saturating_duration_since(run.start);
-            let arrivals = member.arrivals.get_or_insert_default();
-            arrivals.note(head.number, bytes.len(), head.sent, since);
-        }
-        self.count((id, None), bytes.len(), arrived);
-    }
-
     fn count(&mut self, flow: (Id, Option<Stream>), bytes: usize, at: Instant) {
         if let Some(run) = &mut self.run {
             run.tally.note(flow, bytes, at);
@@ -394,6 +359,7 @@ impl Load {
         run.map_or(Tick::default(), |run| Tick {
             bytes: run.tally.bytes(),
             complete: run.tally.is_complete(),
+            fec: self.symbols(),
         })
     }
 
@@ -405,16 +371,6 @@ impl Load {
     /// Whether all bytes of the plan have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.tally.is_complete())
-    }
-
-    /// Messages that left this end so far.
-    pub(super) fn messages(&self, quic: &mut dyn Stack) -> u64 {
-        let bytes = usize::from(self.plan.message_bytes.unwrap_or_default());
-        let of_each = self.members.iter().map(|(&id, member)| {
-            let waiting = quic.datagrams_waiting(id, bytes);
-            member.messages.saturating_sub(waiting as u64)
-        });
-        of_each.sum()
     }
 
     /// Looks at the connections while they are there.
@@ -474,6 +430,7 @@ impl Load {
             elapsed_seconds: now.saturating_duration_since(run.start).as_secs_f64(),
             memory: self.memory,
             stack: quic.name(),
+            fec: self.symbols_at_end(quic),
         }
     }
 

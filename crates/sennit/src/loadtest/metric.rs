@@ -170,7 +170,7 @@ pub const METRICS: &[Metric] = &[
         "loss",
         Unit::Ratio,
         false,
-        "messages that never arrived; of streams, packets sent again",
+        "messages that the network lost; of streams, packets sent again",
         |r| {
             worst(r, |way| match &way.messages {
                 Some(messages) => Some(messages.loss_ratio),
@@ -178,6 +178,39 @@ pub const METRICS: &[Metric] = &[
                     .then(|| way.lost_packets as f64 / way.sent_packets as f64),
             })
         },
+    ),
+    metric(
+        "residual_loss",
+        Unit::Ratio,
+        false,
+        "messages that neither arrived nor came back by error correction",
+        |r| {
+            worst(r, |way| match (&way.fec, &way.messages) {
+                (Some(fec), _) => Some(fec.residual_loss_ratio),
+                (None, messages) => messages.as_ref().map(|messages| messages.loss_ratio),
+            })
+        },
+    ),
+    metric(
+        "fec_overhead",
+        Unit::Ratio,
+        false,
+        "repairs for each message",
+        |r| worst(r, |way| Some(way.fec.as_ref()?.overhead_ratio)),
+    ),
+    metric(
+        "fec_recovered",
+        Unit::Plain,
+        true,
+        "messages that repairs brought back",
+        |r| least(r, |way| Some(way.fec.as_ref()?.symbols.recovered as f64)),
+    ),
+    metric(
+        "fec_failed",
+        Unit::Plain,
+        false,
+        "repairs that could not be solved",
+        |r| worst(r, |way| Some(way.fec.as_ref()?.symbols.failed as f64)),
     ),
     metric(
         "reordered",
@@ -210,11 +243,7 @@ pub const METRICS: &[Metric] = &[
         Unit::Plain,
         true,
         "Jain's index over flows",
-        |r| {
-            each(r, |way| way.fairness)?
-                .into_iter()
-                .min_by(f64::total_cmp)
-        },
+        |r| least(r, |way| way.fairness),
     ),
     metric(
         "handshake",
@@ -291,6 +320,20 @@ pub const METRICS: &[Metric] = &[
         |r| r.responsiveness.map(|found| found.worst_rpm),
     ),
     metric(
+        "client_cpu",
+        Unit::Time,
+        false,
+        "processor time for a connection, here",
+        |r| of_connection(r, r.cpu.client_seconds),
+    ),
+    metric(
+        "server_cpu",
+        Unit::Time,
+        false,
+        "processor time for a connection, there",
+        |r| of_connection(r, r.cpu.server_seconds),
+    ),
+    metric(
         "client_memory",
         Unit::Bytes,
         false,
@@ -316,6 +359,15 @@ fn each(report: &Report, value: impl Fn(&Way) -> Option<f64>) -> Option<Vec<f64>
     ways(report).map(value).collect()
 }
 
+/// The lesser of both directions.
+fn least(report: &Report, value: impl Fn(&Way) -> Option<f64>) -> Option<f64> {
+    each(report, value)?.into_iter().min_by(f64::total_cmp)
+}
+
+fn of_connection(report: &Report, seconds: Option<f64>) -> Option<f64> {
+    Some(seconds? / f64::from(report.plan.connections.max(1)))
+}
+
 /// The greater of both directions.
 fn worst(report: &Report, value: impl Fn(&Way) -> Option<f64>) -> Option<f64> {
     each(report, value)?.into_iter().max_by(f64::total_cmp)
@@ -326,6 +378,7 @@ mod tests {
     use sennit_load::{ArrivalFigures, TimeFigures};
 
     use super::*;
+    use crate::loadtest::fec::{FecFigures, Symbols};
     use crate::loadtest::requests::RequestFigures;
 
     /// A test that went both ways, and nothing arrived upward.
@@ -347,6 +400,7 @@ mod tests {
                 },
                 ..ArrivalFigures::default()
             }),
+            fec: None,
             sent_packets: 100,
             lost_packets: 1,
             controllers: Vec::new(),
@@ -386,6 +440,37 @@ mod tests {
         report.up = None;
         assert_eq!(of("reordered", &report), Some(3.0 / 99.0));
         assert_eq!(of("fairness", &report), Some(0.99));
+    }
+
+    #[test]
+    fn what_came_back_is_lost_on_the_wire_and_not_in_the_end() {
+        let mut report = half_dead();
+        report.up = None;
+        let down = report.down.as_mut().expect("it is alive");
+        let messages = down.messages.insert(ArrivalFigures {
+            sent: 100,
+            lost: 5,
+            loss_ratio: 0.05,
+            ..ArrivalFigures::default()
+        });
+        let symbols = Symbols {
+            sources_sent: 100,
+            repairs_sent: 20,
+            recovered: 4,
+            ..Symbols::default()
+        };
+        let fec = FecFigures::new("rs:10+2", symbols, messages);
+        let unprotected = report.clone();
+        report.down = report.down.map(|way| Way {
+            fec: Some(fec),
+            ..way
+        });
+
+        let names = ["loss", "residual_loss", "fec_overhead", "fec_recovered"];
+        let told = |report: &Report| names.map(|name| of(name, report));
+        assert_eq!(told(&report), [0.05, 0.01, 0.2, 4.0].map(Some));
+        let without = [Some(0.05), Some(0.05), None, None];
+        assert_eq!(told(&unprotected), without);
     }
 
     #[test]

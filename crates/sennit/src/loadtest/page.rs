@@ -1,7 +1,7 @@
 //! What a test found as a page with plots.
 
-use sennit_load::{Bins, Machine, TimeFigures};
-use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Section, Table};
+use sennit_load::{Bins, Bucket, Machine, TimeFigures};
+use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Scale, Section, Table};
 
 use super::compare::{Comparison, Line, TOLD};
 use super::emulation::Emulated;
@@ -23,7 +23,11 @@ impl Report {
         for note in &self.notes {
             page = page.fact("note", note);
         }
-        page = page.with(self.throughput()).with(self.latency());
+        page = page.with(self.throughput());
+        if let Some(repairs) = self.repairs() {
+            page = page.with(repairs);
+        }
+        page = page.with(self.latency());
         if let Some(emulated) = &self.emulated {
             page = page.with(emulated.section());
         }
@@ -41,7 +45,7 @@ impl Report {
         let plan = &self.plan;
         let (connections, congestion) = (plan.connections, &plan.congestion);
         let load = match plan.message_bytes {
-            Some(bytes) => format!("messages of {bytes} bytes"),
+            Some(bytes) => format!("messages of {bytes} bytes{}", plan.protection()),
             None => format!("{} streams each", plan.streams),
         };
         let (seconds, warm_up) = (plan.seconds, plan.warmup_seconds);
@@ -98,19 +102,51 @@ impl Report {
         section.with(Block::Table(table))
     }
 
+    /// What error correction did; `None` if messages were not protected.
+    fn repairs(&self) -> Option<Section> {
+        self.plan.fec.as_ref()?;
+        let head = [
+            "direction",
+            "code",
+            "messages sent",
+            "repairs sent",
+            "overhead, %",
+            "repairs arrived",
+            "recovered",
+            "arrived later",
+            "not needed",
+            "failed",
+            "lost on the wire, %",
+            "lost after repair, %",
+        ];
+        let mut table = Table::new("", head);
+        for (name, fec) in self
+            .ways()
+            .filter_map(|(name, way)| Some((name, way.fec.as_ref()?)))
+        {
+            let percent = |ratio: f64| format!("{:.2}", ratio * 100.0);
+            let symbols = &fec.symbols;
+            table.row([
+                name.to_owned(),
+                fec.code.clone(),
+                symbols.sources_sent.to_string(),
+                symbols.repairs_sent.to_string(),
+                percent(fec.overhead_ratio),
+                symbols.repairs_received.to_string(),
+                symbols.recovered.to_string(),
+                symbols.arrived_later.to_string(),
+                symbols.unneeded.to_string(),
+                symbols.failed.to_string(),
+                percent(fec.wire_loss_ratio),
+                percent(fec.residual_loss_ratio),
+            ]);
+        }
+        Some(Section::new("Error correction").with(Block::Table(table)))
+    }
+
     fn latency(&self) -> Section {
         let rtt = &self.rtt;
         let states = [("idle", &rtt.idle), ("under load", &rtt.loaded)];
-        let curve = |(name, times): (&str, &TimeFigures)| Curve {
-            dots: true,
-            ..Curve::new(name, quantiles(times))
-        };
-        let plot = Lines::new(
-            "Round trips of probes, by their quantiles",
-            Axis::new("round trip, ms"),
-            Axis::new("share that is as fast").most(1.0),
-            states.map(curve).to_vec(),
-        );
         let handshakes = [
             ("post-quantum", self.handshake.post_quantum_seconds),
             ("classic", self.handshake.classic_seconds),
@@ -151,10 +187,36 @@ impl Report {
             let ms = |it: Option<f64>| it.map_or("-".into(), |it| format!("{:.3}", it * 1e3));
             table.row([name.to_owned()].into_iter().chain(all.map(ms)));
         }
+        let [spread, tail] = self.spread();
         Section::new("Latency")
-            .with(Block::Lines(plot))
+            .with(Block::Lines(spread))
+            .with(Block::Lines(tail))
             .with(Block::Bars(bars))
             .with(Block::Table(table))
+    }
+
+    /// How round trips of probes are spread, and how long the longest are.
+    fn spread(&self) -> [Lines; 2] {
+        let rtt = &self.rtt;
+        let states = [
+            ("idle", &rtt.idle_histogram),
+            ("under load", &rtt.loaded_histogram),
+        ];
+        let curves = |of: fn(f64) -> f64| {
+            let curve = |(name, all): (&str, &Vec<Bucket>)| {
+                let points = shares(all).into_iter();
+                Curve::new(name, points.map(|(ms, share)| (ms, of(share))).collect())
+            };
+            states.map(curve).to_vec()
+        };
+        let time = || Axis::new("round trip, ms").scale(Scale::Near);
+        let share = Axis::new("share that is as fast").most(1.0);
+        let slower = Axis::new("share that is slower").scale(Scale::Log);
+        let [below, above] = [curves(|share| share), curves(|share| 1.0 - share)];
+        [
+            Lines::new("Round trips of probes (CDF)", time(), share, below),
+            Lines::new("The tail of round trips (CCDF)", time(), slower, above),
+        ]
     }
 }
 
@@ -300,18 +362,34 @@ fn points(bins: &Bins) -> Vec<(f64, f64)> {
     points.collect()
 }
 
-/// Milliseconds and the share of round trips that took no longer.
-fn quantiles(times: &TimeFigures) -> Vec<(f64, f64)> {
-    let all = [
-        (times.min_seconds, 0.0),
-        (times.p50_seconds, 0.5),
-        (times.p95_seconds, 0.95),
-        (times.p99_seconds, 0.99),
-        (times.p999_seconds, 0.999),
-        (times.max_seconds, 1.0),
-    ];
-    let known = all.into_iter();
-    known
-        .filter_map(|(seconds, share)| Some((seconds? * 1e3, share)))
-        .collect()
+/// Milliseconds, and the share of all times that are no longer.
+fn shares(buckets: &[Bucket]) -> Vec<(f64, f64)> {
+    let all = buckets.iter().map(|bucket| bucket.count).sum::<u64>();
+    let mut so_far = 0;
+    let share = |bucket: &Bucket| {
+        so_far += bucket.count;
+        (
+            bucket.up_to_seconds * 1e3,
+            so_far as f64 / all.max(1) as f64,
+        )
+    };
+    buckets.iter().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_of_times_rises_from_the_shortest_to_all_of_them() {
+        let bucket = |up_to_seconds, count| Bucket {
+            up_to_seconds,
+            count,
+        };
+
+        let points = shares(&[bucket(0.01, 3), bucket(0.02, 1)]);
+
+        assert_eq!(points, [(10.0, 0.75), (20.0, 1.0)]);
+        assert!(shares(&[]).is_empty());
+    }
 }

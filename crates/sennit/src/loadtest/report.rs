@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     emulation::{Emulated, Passed},
+    fec::FecFigures,
     requests::{RequestFigures, Requests},
     responsiveness::Responsiveness,
     stack::StackName,
@@ -94,8 +95,10 @@ pub struct Way {
     pub flows: usize,
     /// Jain's index of fairness over them.
     pub fairness: Option<f64>,
-    /// Messages, if there were any.
+    /// Messages, if there were any, as they arrived by themselves.
     pub messages: Option<ArrivalFigures>,
+    /// Error correction of them, if they were protected; what it brought back is in the goodput.
+    pub fec: Option<FecFigures>,
     /// QUIC packets that the sender sent.
     pub sent_packets: u64,
     /// QUIC packets that the sender took for lost.
@@ -240,7 +243,7 @@ impl Display for Report {
             ..
         } = self.plan;
         let load = match (message_bytes, requests) {
-            (Some(bytes), _) => format!("messages of {bytes} bytes"),
+            (Some(bytes), _) => format!("messages of {bytes} bytes{}", self.plan.protection()),
             (None, Some(Requests { concurrency, .. })) if streams == 0 => {
                 format!("{concurrency} request(s) at a time each")
             }
@@ -264,7 +267,8 @@ impl Display for Report {
         if let Some(emulated) = &self.emulated {
             emulated.write(f)?;
         }
-        let cpu = [self.cpu.client_seconds, self.cpu.server_seconds].map(seconds);
+        let cpu = [self.cpu.client_seconds, self.cpu.server_seconds]
+            .map(|time| shared_by(time, connections));
         writeln!(f, "cpu        client {}, server {}", cpu[0], cpu[1])?;
         for (end, memory) in [
             ("client", self.client_memory),
@@ -369,7 +373,8 @@ impl Way {
             "  messages {sent} sent, {lost} lost ({:.2} %), {reordered} out of order, ipdv p95 {}",
             loss_ratio * 100.0,
             millis(ipdv.p95_seconds)
-        )
+        )?;
+        self.fec.as_ref().map_or(Ok(()), |fec| fec.write(f))
     }
 }
 
@@ -446,8 +451,16 @@ fn millis(seconds: Option<f64>) -> String {
     seconds.map_or("-".into(), |seconds| format!("{:.2} ms", seconds * 1e3))
 }
 
-fn seconds(seconds: Option<f64>) -> String {
-    seconds.map_or("-".into(), |seconds| format!("{seconds:.2} s"))
+/// Time of a processor that so many connections took.
+fn shared_by(time: Option<f64>, connections: u16) -> String {
+    let Some(seconds) = time else {
+        return "-".into();
+    };
+    let of_each = millis(Some(seconds / f64::from(connections.max(1))));
+    match connections {
+        0 | 1 => format!("{seconds:.2} s"),
+        _ => format!("{seconds:.2} s ({of_each} a connection)"),
+    }
 }
 
 #[cfg(test)]

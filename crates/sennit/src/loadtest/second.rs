@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sennit_load::TimeFigures;
 use serde::{Deserialize, Serialize};
 
-use super::words::Tick;
+use super::{fec::Symbols, words::Tick};
 
 /// The version of this shape.
 pub const SCHEMA: &str = "sennit.test.second/1";
@@ -32,6 +32,11 @@ pub struct Second {
     pub probes: u64,
     /// Probes of these that are not answered yet.
     pub unanswered: u64,
+    /// Error correction from the client to the server since the warm-up, by what both ends have
+    /// told until now; `None` if messages are not protected.
+    pub up_fec: Option<Symbols>,
+    /// Error correction from the server to the client.
+    pub down_fec: Option<Symbols>,
 }
 
 /// How much arrived until when.
@@ -47,13 +52,19 @@ pub(super) struct Far {
     before: Option<Mark>,
     newest: Option<Mark>,
     complete: bool,
+    fec: Symbols,
     /// What was said since somebody last asked.
     is_fresh: bool,
 }
 
 impl Far {
     pub(super) fn hear(&mut self, tick: Tick, at: Instant) {
-        let Tick { bytes, complete } = tick;
+        let Tick {
+            bytes,
+            complete,
+            fec,
+        } = tick;
+        self.fec = fec;
         self.before = self.newest.replace(Mark { at, bytes });
         self.complete |= complete;
         self.is_fresh = true;
@@ -61,6 +72,11 @@ impl Far {
 
     pub(super) fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// What error correction has done there.
+    pub(super) fn symbols(&self) -> Symbols {
+        self.fec
     }
 
     /// Bits a second between what was said last and before that, each once; counted since `begun`.
@@ -80,13 +96,18 @@ impl Far {
 impl Second {
     /// Names of the columns of [`Self::row`].
     pub const COLUMNS: &str = "elapsed_seconds,seconds,up_bits_per_second,down_bits_per_second,\
-         rtt_p50_seconds,rtt_p95_seconds,rtt_max_seconds,probes,unanswered";
+         rtt_p50_seconds,rtt_p95_seconds,rtt_max_seconds,probes,unanswered,\
+         up_sources_sent,up_sources_received,up_repairs_sent,up_repairs_received,\
+         up_recovered,up_arrived_later,up_unneeded,up_failed,up_malformed,\
+         down_sources_sent,down_sources_received,down_repairs_sent,down_repairs_received,\
+         down_recovered,down_arrived_later,down_unneeded,down_failed,down_malformed";
 
     /// A line of a table, without its end.
     #[must_use]
     pub fn row(&self) -> String {
         let some = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-        [
+        let fec = [self.up_fec, self.down_fec].into_iter().flat_map(counts);
+        let row = [
             self.elapsed_seconds.to_string(),
             self.seconds.to_string(),
             some(self.up_bits_per_second),
@@ -96,9 +117,27 @@ impl Second {
             some(self.rtt.max_seconds),
             self.probes.to_string(),
             self.unanswered.to_string(),
-        ]
-        .join(",")
+        ];
+        row.into_iter().chain(fec).collect::<Vec<_>>().join(",")
     }
+}
+
+/// What was counted of a direction, column by column.
+fn counts(symbols: Option<Symbols>) -> [String; 9] {
+    let all = symbols.map(|it| {
+        [
+            it.sources_sent,
+            it.sources_received,
+            it.repairs_sent,
+            it.repairs_received,
+            it.recovered,
+            it.arrived_later,
+            it.unneeded,
+            it.failed,
+            it.malformed,
+        ]
+    });
+    all.map_or_else(Default::default, |all| all.map(|count| count.to_string()))
 }
 
 #[cfg(test)]
@@ -112,7 +151,7 @@ mod tests {
         assert_eq!(far.rate(begun), None);
         let tick = |bytes| Tick {
             bytes,
-            complete: false,
+            ..Tick::default()
         };
         far.hear(tick(1000), begun + Duration::from_secs(1));
         assert_eq!(far.rate(begun), Some(8000.0));
@@ -132,9 +171,16 @@ mod tests {
             rtt: TimeFigures::default(),
             probes: 50,
             unanswered: 50,
+            up_fec: None,
+            down_fec: Some(Symbols {
+                sources_sent: 400,
+                repairs_sent: 80,
+                recovered: 7,
+                ..Symbols::default()
+            }),
         };
         let row = second.row();
-        assert_eq!(row, "2,1,,5000000,,,,50,50");
+        assert_eq!(row, "2,1,,5000000,,,,50,50,,,,,,,,,,400,0,80,0,7,0,0,0,0");
         assert_eq!(row.split(',').count(), Second::COLUMNS.split(',').count());
     }
 }

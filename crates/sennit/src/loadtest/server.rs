@@ -386,7 +386,14 @@ impl<N: Network> Serving<N> {
 
     fn answer(&mut self, id: ConnId, ask: Ask, now: Instant) -> Result<Answer, String> {
         match ask {
-            Ask::Run(plan) => self.begin(id, plan, now).map(Answer::Ready),
+            Ask::Run(plan) => {
+                let protects = plan.fec.is_some();
+                let name = self.begin(id, plan, now)?;
+                Ok(match protects {
+                    true => Answer::Protected(name),
+                    false => Answer::Ready(name),
+                })
+            }
             Ask::Join(name) => self.join(id, &name, now).map(|()| Answer::Joined),
             Ask::Echo => Ok(Answer::Echo),
             Ask::Start => {

@@ -2,6 +2,7 @@
 //! do.
 
 mod pitfalls;
+mod repair;
 
 use std::{
     cell::Cell,

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use sennit_load::{ArrivalFigures, Bins};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{requests::Requests, stack::StackName};
+use super::{fec::Symbols, requests::Requests, stack::StackName};
 
 /// What a client wants to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub struct Plan {
     pub bytes: Option<u64>,
     /// Bytes of each message that is sent once or never, in a DATAGRAM frame; `None`: no messages.
     pub message_bytes: Option<u16>,
+    /// The code by which messages are protected in each direction, by its word; `None`: by none.
+    pub fec: Option<String>,
     /// Payload bits a second of all connections together in each direction; `None`: all there is
     /// room for.
     pub rate_bits_per_second: Option<f64>,
@@ -57,6 +59,12 @@ impl Plan {
         let planned = self.rate_bits_per_second.zip(self.message_bytes);
         let per_second = planned.map(|(rate, bytes)| rate / 8.0 / f64::from(bytes.max(1)));
         per_second.is_some_and(|messages| messages > Self::MOST_MESSAGES)
+    }
+
+    /// How messages are protected, in words; empty if they are not.
+    pub(super) fn protection(&self) -> String {
+        let fec = self.fec.as_ref();
+        fec.map_or(String::new(), |code| format!(" protected by {code}"))
     }
 }
 
@@ -83,6 +91,9 @@ pub(super) enum Ask {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Ready(String),
+    /// Instead, if the messages of the plan are to be protected: a server that does not know how
+    /// overlooks that they are, and says [`Answer::Ready`].
+    Protected(String),
     Joined,
     Started,
     Echo,
@@ -98,6 +109,9 @@ pub(super) struct Tick {
     pub(super) bytes: u64,
     /// All that the plan asks for is there.
     pub(super) complete: bool,
+    /// What error correction did there.
+    #[serde(default)]
+    pub(super) fec: Symbols,
 }
 
 /// Memory of the process of one end; what is not known is `None`.
@@ -124,6 +138,9 @@ pub(super) struct Side {
     /// The QUIC that it ran on; an end that does not say is one of before there was a choice.
     #[serde(default)]
     pub(super) stack: StackName,
+    /// What error correction did.
+    #[serde(default)]
+    pub(super) fec: Symbols,
 }
 
 /// What one end received while the load ran.
@@ -203,6 +220,7 @@ impl Plan {
             ramp_seconds: 0.0,
             bytes: None,
             message_bytes: None,
+            fec: None,
             rate_bits_per_second: None,
             requests: None,
         }

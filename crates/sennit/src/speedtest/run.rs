@@ -174,6 +174,7 @@ impl Course {
             ramp_seconds: 0.0,
             bytes: Some(self.most_bytes),
             message_bytes: None,
+            fec: None,
             rate_bits_per_second: None,
             requests: None,
         };
@@ -226,6 +227,7 @@ fn trouble(error: &TestError, is_first: bool) -> Trouble {
         TestError::NoServer { .. } | TestError::OtherProtocol { .. } => ("no_server", ""),
         TestError::Interrupted => ("interrupted", ""),
         TestError::OtherServer { .. }
+        | TestError::NoFec { .. }
         | TestError::Refused { .. }
         | TestError::Broken { .. }
         | TestError::Host(_) => ("failed", ""),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LinkCause, LinkState};
+use super::{LinkCause, LinkState, PublicStatus};
 
 /// One WAN interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +15,9 @@ pub struct LinkStatus {
     /// The address that its paths start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// Where the hub sees its packets come from, IPv4 first; empty while that is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub public: Vec<PublicStatus>,
     pub tier: u8,
     pub weight: u16,
     pub state: LinkState,

@@ -70,18 +70,13 @@ pub fn reasons(status: &Status, link: Option<&str>) -> Vec<Reason> {
     let mut all = Vec::new();
     for tunnel in &status.tunnels {
         let site = site(status, tunnel);
-        all.extend(tunnel.paths.iter().map(|path| {
-            Reason {
-                site: site.clone(),
-                class: tunnel.class.clone(),
-                link: path
-                    .link
-                    .clone()
-                    .unwrap_or_else(|| format!("path {}", path.id)),
-                state: path.state,
-                share_ratio: path.share_ratio,
-                why: path.why.clone(),
-            }
+        all.extend(tunnel.paths.iter().map(|path| Reason {
+            site: site.clone(),
+            class: tunnel.class.clone(),
+            link: path.name(),
+            state: path.state,
+            share_ratio: path.share_ratio,
+            why: path.why.clone(),
         }));
         all.extend(absent(status, tunnel));
     }
@@ -204,7 +199,7 @@ pub fn render_flows(status: &Status) -> String {
                 links(flow),
             );
             for why in &flow.why {
-                text += &wrap("    - ", why);
+                text += &table::wrap("    - ", why, table::WIDTH);
             }
         }
         let more = tunnel.flow_count.saturating_sub(tunnel.flows.len() as u64);
@@ -239,24 +234,8 @@ fn links(flow: &FlowStatus) -> String {
     shares.join(", ")
 }
 
-/// Words in lines of at most [`table::WIDTH`], all but the first indented.
-fn wrap(indent: &str, words: &str) -> String {
-    let mut text = String::new();
-    let mut line = indent.to_owned();
-    for word in words.split(' ') {
-        let fits = line.chars().count() + 1 + word.chars().count() <= table::WIDTH;
-        if !fits && line.trim() != "" {
-            text += &format!("{}\n", line.trim_end());
-            line = " ".repeat(indent.len());
-        }
-        line += word;
-        line.push(' ');
-    }
-    text + line.trim_end() + "\n"
-}
-
 /// Names from the wire cannot steer the terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
     text.chars().map(shown).collect()
 }

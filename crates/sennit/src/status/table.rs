@@ -4,6 +4,7 @@ mod leak;
 mod links;
 mod shares;
 mod sites;
+mod sizes;
 
 use super::{
     LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
@@ -167,6 +168,7 @@ impl Text {
             let RefusedPrefix { prefix, reason } = refused;
             self.note(&format!("the hub does not route {prefix}: {reason}"));
         }
+        self.refused(&status.sites);
         if status.workers.len() > 1 {
             self.workers(&status.workers);
         }
@@ -242,6 +244,7 @@ impl Text {
         }
         if !tunnel.paths.is_empty() {
             self.paths(&tunnel.paths);
+            self.sizes(&tunnel.paths);
             self.shares(tunnel, role);
         }
     }
@@ -259,10 +262,7 @@ impl Text {
         ];
         let rows = paths.iter().map(|path| {
             let (word, mood) = path_state(path.state);
-            let name = path
-                .link
-                .clone()
-                .unwrap_or_else(|| format!("path {}", path.id));
+            let name = path.name();
             let cells = [
                 name.as_str().into(),
                 Cell {
@@ -371,6 +371,22 @@ fn shorten(text: &str, width: usize) -> String {
         .take(width.saturating_sub(1))
         .chain(['…'])
         .collect()
+}
+
+/// Words in lines of at most `width`, all but the first indented.
+pub(crate) fn wrap(indent: &str, words: &str, width: usize) -> String {
+    let mut text = String::new();
+    let mut line = indent.to_owned();
+    for word in words.split(' ') {
+        let fits = line.chars().count() + 1 + word.chars().count() <= width;
+        if !fits && line.trim() != "" {
+            text += &format!("{}\n", line.trim_end());
+            line = " ".repeat(indent.len());
+        }
+        line += word;
+        line.push(' ');
+    }
+    text + line.trim_end() + "\n"
 }
 
 fn state(state: State) -> (&'static str, Mood) {

@@ -1,8 +1,7 @@
 //! What can go wrong with the store, said so that the operator knows where to look.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
@@ -137,12 +136,7 @@ pub(super) fn check_exposure(path: &Path) -> Result<()> {
 
 /// Makes the file with mode 0600 when it is missing; SQLite gives its side files the same mode.
 pub(crate) fn touch_private(path: &Path) -> Result<()> {
-    let opened = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path);
-    match opened {
+    match sennit_linux::open_private(path) {
         Ok(_) => Ok(()),
         Err(source) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             Err(StoreError::ReadOnly { path: path.into() })

@@ -42,7 +42,7 @@ fn process(pid: u32) -> Thread {
 }
 
 /// The process that a daemon has started, if it runs.
-fn helper_of(daemon: &Daemon<'_>) -> Option<u32> {
+pub(crate) fn helper_of(daemon: &Daemon<'_>) -> Option<u32> {
     let parent = format!("\nPPid:\t{}\n", daemon.pid());
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());

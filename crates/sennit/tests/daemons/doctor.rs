@@ -5,12 +5,13 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::{env, fs, thread};
 
+use sennit::status::Status;
 use sennit_lab::report::{Figure, note};
 use sennit_lab::{Host, LabLink, Role};
 use sennit_netem::NatConfig;
 use serde_json::Value;
 
-use crate::world::{Edge, Ended, SENNIT, World, link, run, traces};
+use crate::world::{Edge, Ended, SENNIT, World, link, path, run, traces};
 
 /// How the chapter begins which shows the sessions.
 const HEAD: &str = "\
@@ -311,6 +312,63 @@ fn what_is_held_back_for_an_edge_that_does_not_run_hides_no_link_and_no_hub() {
         joined.stderr
     );
     assert_eq!(traces(host), before, "the guard stands, and nothing else");
+}
+
+#[test]
+fn where_the_hub_sees_a_link_shows_which_nat_is_on_the_way() {
+    let behind_nat = LabLink {
+        nat: Some(NatConfig::default()),
+        ..link("a", 20, 5)
+    };
+    let Some(world) = World::new(&[behind_nat, link("b", 10, 15)]) else {
+        return;
+    };
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let listens = ["'0.0.0.0:443'", "'0.0.0.0:443', '0.0.0.0:8443'"];
+    let hub_config = world.hub_config("").replace(listens[0], listens[1]);
+    let hub = world.start("hub", "hub", Role::Hub, &hub_config);
+    hub.wait_until_up();
+    world.join("van");
+    let config = world.edge_config(&Edge::default());
+    let at_both_ports = "'198.19.0.1:443', '198.19.0.1:8443'";
+    let config = config.replace("'198.19.0.1:443'", at_both_ports);
+
+    let said = doctor(&world, &config, &["--json"]).stdout;
+
+    let document: Value = serde_json::from_str(&said).unwrap();
+    let public = |link: usize| document["links"][link]["public"][0].clone();
+    let (a, b) = (public(0), public(1));
+    let ports = a["seen"].as_array().map(Vec::len);
+    assert_eq!(ports, Some(2), "each port of the hub sees another: {a}");
+    assert_eq!(
+        (&a["translated"], &a["port_kept"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(a["mapping"], "address-and-port-dependent");
+    assert_eq!(b["translated"], false, "{b}");
+    assert_eq!(
+        (&b["port_kept"], &b["mapping"]),
+        (&Value::Null, &Value::Null)
+    );
+
+    let edge = world.start_edge(&Edge::default());
+    edge.wait_until_up();
+    let status = edge.wait("the hub to tell where it sees each link", |status| {
+        status.links.iter().all(|link| !link.public.is_empty())
+    });
+    let seen = &status.links[0].public[0].seen;
+    let from = |status: &Status| {
+        let path = path(status, "default", "a").map(|path| path.remote);
+        path.is_some_and(|remote| seen.contains(&remote))
+    };
+    hub.wait("its own word for it", from);
+    let told = edge.tell(&["links"]);
+    assert!(told.contains("  a: the hub sees 198.18.1.2:"), "{told}");
+    assert!(told.contains("(a NAT that changes the port; "), "{told}");
+    assert!(
+        told.contains("  b: the hub sees 198.18.2.2 (no NAT)\n"),
+        "{told}"
+    );
 }
 
 #[test]

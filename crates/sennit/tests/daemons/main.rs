@@ -9,8 +9,9 @@
 //! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
 //! reads its config anew), [`rotation`] (it gets another authority), [`editing`] (somebody writes
 //! its config from afar), [`sorted`] (the kernel chooses the class), [`speedtest`] (a tunnel is
-//! measured), [`standing`] (how a hub stands), [`confined`] (what it has given up) and [`input`]
-//! (packets that nobody should have sent).
+//! measured), [`standing`] (how a hub stands), [`watched`] (by a real Prometheus), [`crowded`] (by
+//! ten thousand who ask nothing), [`confined`] (what it has given up), [`own_user`] (root too) and
+//! [`input`] (packets that nobody should have sent).
 //! Most of each is waiting, so a few run at a time: see [`world::World::new`].
 
 #![expect(
@@ -20,6 +21,7 @@
 
 mod absent;
 mod confined;
+mod crowded;
 mod daemons;
 mod doctor;
 mod editing;
@@ -31,6 +33,7 @@ mod links;
 mod neighbour;
 mod notify;
 mod operate;
+mod own_user;
 mod proxied;
 mod reload;
 mod rotation;
@@ -39,5 +42,6 @@ mod speedtest;
 mod standing;
 mod traffic;
 mod tunnel;
+mod watched;
 mod workers;
 mod world;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use sennit::status::Status;
 use sennit_lab::{Host, Role, plan};
 use sennit_masque::capsule::{AssignedAddress, IpAddressRange};
 use sennit_masque::{Capsule, IpPrefix, RequestHead};
@@ -82,6 +83,21 @@ fn a_site_gets_what_was_granted_and_hears_of_the_rest() {
         "an address of the hub",
     ]);
     van.wait_for_log(&["does not route", "203.0.113.10/32", "not granted"]);
+    let at_hub = |status: &Status| {
+        let mut refused = status.sites.iter().flat_map(|site| &site.refused_lan);
+        refused.any(|it| it.prefix == both[1] && it.reason.contains("not granted"))
+    };
+    hub.wait("the refusals in the hub's status", at_hub);
+    for (daemon, words) in [
+        (&hub, "the hub does not route 203.0.113.10/32 to site van: "),
+        (&van, "the hub does not route 203.0.113.10/32: "),
+    ] {
+        wait_for(
+            "the event",
+            || daemon.tell(&["events"]),
+            |events| events.matches(words).count() == 1,
+        );
+    }
     assert_ne!(way(hub.host, SERVER), "hub");
     ping(hub.host, SERVER);
     ping(hub.host, &plan::LAN.v4.to_string());

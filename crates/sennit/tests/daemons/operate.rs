@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sennit::policy::Policy;
 use sennit::status::{Cause, LinkState, PathState, Status};
 use sennit_lab::Role;
 use serde_json::Value;
@@ -271,6 +272,42 @@ fn a_hundred_reloads_cost_a_class_that_did_not_change_nothing() {
     hub.wait("all paths at the hub", |status| {
         path(status, "default", "b").is_some_and(|path| path.state == PathState::Up)
     });
+}
+
+/// Each change of a class made another tunnel, and what was on its way was lost.
+#[test]
+fn a_class_keeps_its_tunnel_through_ten_changes_and_loses_no_packet() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (hub, edge) = world.start_pair(&Edge::default());
+    let base = world.edge_config(&Edge::default());
+    let made = || hub.log().matches("tunnel is up").count();
+    let before = made();
+    let pings = Pings::start(edge.host, HUB_INNER[0], 500);
+    for keys in [
+        "policy = 'failover'",
+        "delivery = 'reliable'",
+        "headers = 'whole'",
+        "policy = 'balanced'\ndscp = 'ef'",
+        "congestion = 'bbr'",
+        "fec = 'rs:10+2'",
+        "delivery = 'datagram'",
+        "share = '20%'\nlimit = '50Mbit'",
+        "copies = 3",
+        "policy = 'redundant'",
+    ] {
+        let class = format!("[[class]]\nname = 'default'\n{keys}\n");
+        let told = reload(&world, &edge, &format!("{base}{class}"));
+        assert_eq!(told["needs_restart"], serde_json::json!([]), "{told:#}");
+        thread::sleep(Duration::from_millis(200));
+    }
+
+    hub.wait("the hub to follow", |status| {
+        tunnel(status, "default").is_some_and(|it| it.policy == Policy::Redundant)
+    });
+    assert_eq!(pings.finish(), Answers::all(500));
+    assert_eq!(made(), before, "it is the tunnel of before");
 }
 
 #[test]

@@ -53,8 +53,8 @@ pub(crate) fn assert_echoes(client: &mut Hostile, flow: StreamId, payload: &[u8]
     client.run_until("the echo", |client| has(client, flow, payload));
 }
 
-fn resident(hub: &Daemon<'_>) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", hub.pid())).unwrap();
+pub(crate) fn resident(daemon: &Daemon<'_>) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let digits = line.unwrap().split_whitespace().nth(1);
     digits.unwrap().parse::<u64>().unwrap() << 10

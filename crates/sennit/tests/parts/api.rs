@@ -423,7 +423,8 @@ fn token_files_that_others_may_read_or_that_hold_no_good_token_are_refused() {
         let history = dir.path().join("h.db");
         let recorder = sennit::history::Recorder::start(&history, nobody.clone()).unwrap();
         let books = (keeper.journal().clone(), recorder.archive().clone());
-        let started = sennit::api::Api::start(&config, nobody, books, visitors);
+        let started = sennit::api::Keys::load(&config)
+            .and_then(|keys| sennit::api::Api::start(&config, keys, nobody, books, visitors));
         started.map_err(|error| error.to_string()).unwrap_err()
     };
     let open = secret(&dir, "open", world::READER);

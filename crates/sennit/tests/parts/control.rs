@@ -16,8 +16,9 @@ use sennit::control::{
 use sennit::status::{
     Cause, CongestionCause, Controller, FlowLinkStatus, FlowQueueStatus, FlowStatus, HeaderStatus,
     LinkAccount, LinkCause, LinkState, LinkStatus, LinkTraffic, MtuSource, OrderStatus, PathState,
-    PathStatus, Placement, QueueStatus, RepairStatus, Role, SCHEMA, SiteStatus, State, Status,
-    TunnelStatus, WIDTH, WorkerStatus, render, render_busiest, render_flows,
+    PathStatus, Placement, PublicStatus, QueueStatus, RefusedPrefix, RepairStatus, Role, SCHEMA,
+    SiteStatus, State, Status, TunnelStatus, WIDTH, WorkerStatus, render, render_busiest,
+    render_flows,
 };
 use tempfile::TempDir;
 
@@ -284,6 +285,7 @@ fn path(link: &str, state: PathState) -> PathStatus {
         link: Some(link.into()),
         local: Some("100.64.3.7:40001".parse().unwrap()),
         remote: "203.0.113.10:443".parse().unwrap(),
+        observed: Some("198.51.100.7:1024".parse().unwrap()),
         state,
         cause: None,
         reason: None,
@@ -319,6 +321,7 @@ fn sample() -> Status {
         interface: interface.into(),
         address: (state == LinkState::Up)
             .then(|| "2001:db8:1234:5678:9abc:def0:1234:5678".parse().unwrap()),
+        public: Vec::new(),
         tier: 1,
         weight: 2,
         state,
@@ -423,6 +426,7 @@ TUNNEL class default: degraded for 1 min
   starlink  up     38.4 ms  0.4 %  148 Mb/s  627 MiB   1.2 GiB   69 %
   lte-a     down         -      -         -  627 MiB   1.2 GiB      -
   ! lte-a is down for 42 s: nothing arrives from the peer
+  UDP packets of 1452 bytes fit (probed): starlink, lte-a
 ";
 
 #[test]
@@ -484,6 +488,40 @@ fn with_more_room_links_have_their_addresses() {
     let shown = render(&sample(), false, 120);
 
     assert!(shown.contains(WIDE), "{shown}");
+}
+
+#[test]
+fn with_still_more_room_links_say_where_the_hub_sees_them() {
+    let mut status = sample();
+    status.links[0].address = Some("192.168.8.2".parse().unwrap());
+    status.links[0].public = vec![PublicStatus {
+        seen: vec!["198.51.100.7:1024".parse().unwrap()],
+        translated: true,
+        port_kept: Some(false),
+        mapping: None,
+    }];
+
+    let shown = render(&status, false, 120);
+
+    let line = "starlink  eth1       192.168.8.2  198.51.100.7:1024  up  ";
+    assert!(shown.lines().any(|it| it.starts_with(line)), "{shown}");
+    let unknown = "lte-a     wwan0      -            -                  down  ";
+    assert!(shown.lines().any(|it| it.starts_with(unknown)), "{shown}");
+}
+
+#[test]
+fn each_path_says_how_large_packets_fit_and_how_that_is_known() {
+    let mut status = sample();
+    let small = &mut status.tunnels[0].paths[1];
+    (small.mtu_bytes, small.mtu_source) = (1212, Some(MtuSource::BlackHole));
+
+    let shown = render(&status, false, WIDTH);
+
+    let lines = "
+  UDP packets of 1452 bytes fit (probed): starlink
+  UDP packets of 1212 bytes fit (larger ones do not arrive any more): lte-a
+";
+    assert!(shown.ends_with(lines), "{shown}");
 }
 
 #[test]
@@ -606,7 +644,7 @@ class default, from here to the hub: the busiest 2 of 30 flows
 }
 
 #[test]
-fn a_hub_tells_which_sites_are_away() {
+fn a_hub_tells_which_sites_are_away_and_what_is_not_routed_to_those_that_are_here() {
     let mut status = sample();
     status.role = Role::Hub;
     let site = |name: &str, class: Option<&str>| SiteStatus {
@@ -617,8 +655,14 @@ fn a_hub_tells_which_sites_are_away() {
         sent_bytes: 0,
         received_bytes: 0,
         links: Vec::new(),
+        refused_lan: Vec::new(),
     };
-    status.sites = vec![site("ship", None), site("van-07", Some("default"))];
+    let mut van = site("van-07", Some("default"));
+    van.refused_lan = vec![RefusedPrefix {
+        prefix: "1.1.1.1/32".into(),
+        reason: "the hub has not granted it to the site".into(),
+    }];
+    status.sites = vec![site("ship", None), van];
 
     let shown = render(&status, false, WIDTH);
 
@@ -626,6 +670,9 @@ fn a_hub_tells_which_sites_are_away() {
         .split_once("\n\nSITE THAT IS AWAY  LAST HERE\n")
         .unwrap();
     assert_eq!(away, "ship               2026-11-26T21:30:00Z\n");
+    let refused =
+        "  ! 1.1.1.1/32 is not routed to site van-07: the hub has not granted it to the site\n";
+    assert!(shown.contains(refused), "{shown}");
 }
 
 #[test]

@@ -267,7 +267,7 @@ fn dashboard_and_rules_name_metrics_that_there_are() {
     assert!(all().any(|it| it.kind == Kind::Counter));
 }
 
-/// Where there is one: on the path, or where `tools/promtool` puts it.
+/// Where there is one: on the path, or where `tools/prometheus` puts it.
 fn promtool() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
     let places = [PathBuf::from("promtool"), target.join("tools/promtool")];
@@ -276,25 +276,29 @@ fn promtool() -> Option<PathBuf> {
         said.is_ok_and(|said| said.status.success())
     });
     if there.is_none() {
-        println!("SKIPPED: there is no promtool; `tools/promtool` fetches it on Debian");
+        println!("SKIPPED: there is no promtool; `tools/prometheus` fetches it on Debian");
     }
     there
 }
 
 #[test]
-fn prometheus_takes_our_rules_and_has_nothing_against_our_metrics() {
+fn prometheus_takes_our_config_and_rules_and_has_nothing_against_our_metrics() {
     let Some(promtool) = promtool() else {
         return;
     };
-    let run = |what: &str, file: &str| {
+    let run = |what: [&str; 2], file: &str| {
         let mut command = Command::new(&promtool);
-        let done = command.args([what, "rules"]).arg(workspace().join(file));
+        let done = command.args(what).arg(workspace().join(file));
         let done = done.output().unwrap();
         let said = [done.stdout, done.stderr].concat();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
     };
-    run("check", "packaging/prometheus/sennit.rules.yml");
-    run("test", "crates/sennit/tests/parts/metrics/rules.yml");
+    // With the rules that it names.
+    run(["check", "config"], "packaging/prometheus/prometheus.yml");
+    run(
+        ["test", "rules"],
+        "crates/sennit/tests/parts/metrics/rules.yml",
+    );
 
     let lint = |text: String| {
         let mut lint = Command::new(&promtool);

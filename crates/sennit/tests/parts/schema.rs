@@ -3,8 +3,9 @@
 mod fit;
 
 use sennit::status::{
-    Cause, LinkCause, LinkState, LinkStatus, LinkTraffic, Links, PathState, SiteLinkStatus,
-    SiteStatus, State, Status, flow_reasons, json_schema, reasons,
+    Cause, LinkCause, LinkState, LinkStatus, LinkTraffic, Links, NatMapping, PathState,
+    PublicStatus, RefusedPrefix, SiteLinkStatus, SiteStatus, State, Status, flow_reasons,
+    json_schema, reasons,
 };
 use serde_json::{Value, json};
 
@@ -114,6 +115,12 @@ fn every_word_of_the_document_is_in_the_schema() {
     let link = status.links[0].clone();
     let links = causes.map(|cause| LinkStatus {
         cause: Some(cause),
+        public: vec![PublicStatus {
+            seen: vec!["198.51.100.7:1024".parse().unwrap()],
+            translated: true,
+            port_kept: Some(false),
+            mapping: Some(NatMapping::AddressAndPortDependent),
+        }],
         ..link.clone()
     });
     status.links = links.into();
@@ -146,6 +153,10 @@ fn every_word_of_the_document_is_in_the_schema() {
             name: "lte".into(),
             state: LinkState::Down,
             traffic: LinkTraffic::default(),
+        }],
+        refused_lan: vec![RefusedPrefix {
+            prefix: "1.1.1.1/32".into(),
+            reason: "the hub has not granted it to the site".into(),
         }],
     }];
 

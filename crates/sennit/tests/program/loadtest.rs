@@ -408,6 +408,18 @@ fn addresses_and_numbers_that_mean_nothing_are_usage_errors() {
         ),
         (&["client", "127.0.0.1", "--message", "9000"], "17..=1100"),
         (
+            &["client", "127.0.0.1", "--fec", "rs:10+2"],
+            "as in `--message 1000",
+        ),
+        (
+            &["client", "127.0.0.1", "--message", "1000", "--fec", "auto"],
+            "which a test does not have",
+        ),
+        (
+            &["client", "127.0.0.1", "--message", "99", "--fec", "rs:0+2"],
+            "1 to 255 packets",
+        ),
+        (
             &["client", "127.0.0.1", "--stack", "lsquic"],
             "write sennit or quinn",
         ),
@@ -535,6 +547,73 @@ fn bytes_end_a_test_and_gates_decide_how() {
     assert_fails(&refused.unwrap(), 2, "          ^ write <, <=, > or >=");
 }
 
+#[test]
+fn what_a_mobile_network_loses_is_repaired_and_told_in_every_form() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let [csv, json, page] = ["a.csv", "a.ndjson", "a.html"].map(|name| folder.path().join(name));
+    let load = ["--message", "500", "--rate", "4Mbit", "--fec", "rs:10+2"];
+    let test = [
+        "--duration",
+        "3",
+        "--direction",
+        "both",
+        "--profile",
+        "mobile",
+    ];
+    let gates = [
+        "fec_recovered > 0",
+        "residual_loss < 4%",
+        "fec_overhead >= 18%",
+    ];
+    let mut client = server.client(&load);
+    client
+        .args(test)
+        .arg("--csv")
+        .arg(&csv)
+        .arg("--ndjson")
+        .arg(&json);
+    client.arg("--report").arg(&page);
+    client.args(gates.iter().flat_map(|gate| ["--gate", gate]));
+
+    let report = report(&client.output().unwrap(), 0);
+
+    for way in [report.up, report.down] {
+        let way = way.unwrap();
+        let fec = way.fec.unwrap();
+        assert_eq!(fec.code, "rs:10+2");
+        assert!(fec.symbols.recovered > 20, "{fec:?}");
+        assert!(fec.wire_loss_ratio > 0.02, "{fec:?}");
+        assert!(
+            fec.residual_loss_ratio < fec.wire_loss_ratio / 2.0,
+            "{fec:?}"
+        );
+        assert_eq!(way.messages.unwrap().loss_ratio, fec.wire_loss_ratio);
+    }
+    let lines = std::fs::read_to_string(&json).unwrap();
+    let last: Second = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    for symbols in [last.up_fec, last.down_fec] {
+        assert!(symbols.unwrap().recovered > 0, "{lines}");
+    }
+    let table = std::fs::read_to_string(&csv).unwrap();
+    assert!(
+        are_alike(&last.row(), table.lines().last().unwrap()),
+        "{table}"
+    );
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("Error correction") && page.contains("lost after repair"));
+    let plain = sennit(&["client", &server.address, "--duration", "0.3"]);
+    let plain = { plain }.args(load).output().unwrap();
+    let told = String::from_utf8_lossy(&plain.stdout);
+    for part in [
+        "protected by rs:10+2",
+        "fec      rs:10+2:",
+        "% after repair",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
 /// Whether two rows hold the same, but for what is lost where a number is read from text.
 fn are_alike(row: &str, other: &str) -> bool {
     let cells = |row: &str| row.split(',').map(str::to_owned).collect::<Vec<_>>();
@@ -572,6 +651,7 @@ fn each_second_is_written_and_what_finds_no_room_is_told() {
         "<!doctype html>",
         "Payload at the receiver",
         "<polyline",
+        "CCDF",
         "Handshakes",
     ] {
         assert!(page.contains(part), "{part}");

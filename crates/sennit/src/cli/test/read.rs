@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use clap::builder::RangedI64ValueParser;
 use sennit_core::Congestion;
+use sennit_fec::{BadCode, Fec};
 
 use crate::exit::{Exit, Failure};
 use crate::loadtest::{PORT, Plan};
@@ -63,6 +64,20 @@ pub(super) fn congestion(text: &str) -> Result<Congestion, String> {
         let words: Vec<_> = Congestion::ALL.iter().map(|word| word.as_str()).collect();
         format!("write one of {}", words.join(", "))
     })
+}
+
+/// `off`, or a code as the config writes it.
+pub(super) fn fec(text: &str) -> Result<Fec, String> {
+    match text.to_ascii_lowercase().parse() {
+        Ok(Fec::Auto) => Err(
+            "`auto` chooses by the losses and the deadlines of a tunnel's classes, which a test does \
+             not have: write off, xor:10+1, rs:10+2 or rlc:1/8"
+                .into(),
+        ),
+        Ok(known) => Ok(known),
+        Err(BadCode::Form) => Err("write off, xor:10+1, rs:10+2 or rlc:1/8".into()),
+        Err(impossible) => Err(format!("it {impossible}")),
+    }
 }
 
 /// `500k`, `5Mbit`, `1.5G`, in bit/s.
@@ -144,6 +159,22 @@ mod tests {
         assert_eq!(bytes("17"), Ok(17));
         for bad in ["", "0", "M", "-1", "1.5G", "99999999999999999999", "1T"] {
             assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_written_as_in_the_config_and_auto_is_for_tunnels() {
+        for good in ["off", "xor:10+1", "rs:10+2", "rlc:1/8"] {
+            assert_eq!(fec(good).map(|it| it.to_string()), Ok(good.into()));
+        }
+        for (bad, reason) in [
+            ("auto", "which a test does not have"),
+            ("rs", "write off, xor:10+1"),
+            ("rs:0+2", "it protects 1 to 255 packets"),
+            ("xor:300+1", "it protects 1 to 255 packets"),
+            ("rlc:2/1", "as in `rlc:1/8`"),
+        ] {
+            assert!(fec(bad).is_err_and(|why| why.contains(reason)), "{bad}");
         }
     }
 

@@ -24,6 +24,7 @@ pub(super) struct Compared {
 enum Key {
     Congestion,
     Profile,
+    Fec,
     Connections,
     Streams,
     Rate,
@@ -31,9 +32,10 @@ enum Key {
 }
 
 impl Key {
-    const ALL: [(&str, Self); 6] = [
+    const ALL: [(&str, Self); 7] = [
         ("cc", Self::Congestion),
         ("profile", Self::Profile),
+        ("fec", Self::Fec),
         ("connections", Self::Connections),
         ("streams", Self::Streams),
         ("rate", Self::Rate),
@@ -44,6 +46,7 @@ impl Key {
         match self {
             Self::Congestion => "cc",
             Self::Profile => "profile",
+            Self::Fec => "fec",
             Self::Connections => "connections",
             Self::Streams => "streams",
             Self::Rate => "rate",
@@ -63,6 +66,7 @@ impl Key {
         match self {
             Self::Congestion => args.congestion = read::congestion(value)?,
             Self::Profile => args.profile = Some(value.parse()?),
+            Self::Fec => args.fec = read::fec(value)?,
             Self::Connections => args.connections = count(1000)?,
             Self::Streams => args.streams = count(256)?,
             Self::Rate => args.rate = Some(read::rate(value)?),
@@ -256,6 +260,7 @@ mod tests {
         for text in [
             "--compare streams=1,4",
             "--compare rate=1M,2M --message 100",
+            "--compare fec=off,rs:10+2 --message 100",
         ] {
             let found = configurations(&args(text)).expect(text);
             assert_eq!(found.len(), 2, "{text}");

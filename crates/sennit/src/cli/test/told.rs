@@ -131,12 +131,15 @@ impl Lines {
 fn in_words(second: &Second) -> String {
     let mut line = format!("[{:5.1} s]", second.elapsed_seconds);
     let ways = [
-        ("up", second.up_bits_per_second),
-        ("down", second.down_bits_per_second),
+        ("up", second.up_bits_per_second, second.up_fec),
+        ("down", second.down_bits_per_second, second.down_fec),
     ];
-    for (name, rate) in ways {
+    for (name, rate, fec) in ways {
         if let Some(rate) = rate {
             let _ = write!(line, "  {name} {:9.2} Mbit/s", rate / 1e6);
+        }
+        if let Some(fec) = fec {
+            let _ = write!(line, ", {} recovered", fec.recovered);
         }
     }
     let [middle, most] = [second.rtt.p50_seconds, second.rtt.max_seconds]

@@ -143,7 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::{self, Api};
+    use crate::api::{self, Api, Keys};
     use crate::config::ApiConfig;
     use crate::control::{Ask, Entrance, Refused, Response, Server};
     use crate::history::Recorder;
@@ -185,7 +185,9 @@ mod tests {
         let entrance = Entrance::open(&socket).unwrap();
         let _server = Server::start_with_http(entrance, answer, door).unwrap();
         let books = (journal.clone(), recorder.archive().clone());
-        let _api = Api::start(&ApiConfig::default(), ask, books, visitors).unwrap();
+        let config = ApiConfig::default();
+        let keys = Keys::load(&config).unwrap();
+        let _api = Api::start(&config, keys, ask, books, visitors).unwrap();
         let link = "lte\u{7}".to_owned();
         journal.note(Event::LinkUp { link });
 

@@ -9,6 +9,7 @@
 mod code;
 mod host;
 mod link;
+mod sight;
 
 use std::{net::IpAddr, thread, time::SystemTime};
 
@@ -18,10 +19,11 @@ use serde::Serialize;
 pub use self::code::Code;
 use crate::{
     config::{self, EdgeConfig, Severity},
-    daemon::edge::way,
+    daemon::edge::{far_side::FarSide, way},
     exit::Failure,
     identity::EdgeIdentity,
     onsite,
+    status::PublicStatus,
 };
 
 /// What was found.
@@ -29,6 +31,9 @@ use crate::{
 pub struct Diagnosis {
     pub schema: &'static str,
     pub links: Vec<LinkFacts>,
+    /// Number of the user that the edge is, if it runs; 0 is root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge_uid: Option<u32>,
     /// Errors first.
     pub findings: Vec<Finding>,
 }
@@ -39,9 +44,12 @@ pub struct LinkFacts {
     pub link: String,
     pub interface: String,
     pub addresses: Vec<IpAddr>,
-    /// What the address says of what is in front of it.
+    /// What the IPv4 address by itself says of what is in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat: Option<Nat>,
+    /// Where the hub sees it, IPv4 first; empty if the hub has not told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub public: Vec<PublicStatus>,
     /// Of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_bytes: Option<u32>,
@@ -56,7 +64,7 @@ pub struct LinkFacts {
     pub answers_v6: Option<bool>,
 }
 
-/// What stands between a link's IPv4 address and the internet.
+/// What stands between a link's IPv4 address and the internet, as far as the address tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Nat {
@@ -135,6 +143,9 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     let running = host::is_running(config);
     let instance = Instance::of(&config.device);
     let passage = way::passage(&config.device, &config.links);
+    // Without them the hub is not asked where it sees a link.
+    let proofs = FarSide::load(config).and_then(|it| it.proofs()).ok();
+    let proofs = proofs.as_ref();
     let looked: Vec<(LinkFacts, Vec<Finding>)> = thread::scope(|scope| {
         let threads: Vec<_> = config
             .links
@@ -143,7 +154,7 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
             .map(|(index, it)| {
                 let passage = passage.as_ref().map(|it| it.mark(index));
                 let mark = passage.unwrap_or_else(|| instance.link_mark(index)).ok();
-                scope.spawn(move || link::look(config, it, mark, running))
+                scope.spawn(move || link::look(config, it, mark, proofs, running))
             })
             .collect();
         let joined = threads.into_iter();
@@ -158,6 +169,7 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     Ok(Diagnosis {
         schema: "sennit.doctor/1",
         links,
+        edge_uid: host::user(config),
         findings,
     })
 }

@@ -21,7 +21,7 @@ use crate::{
 /// Who is at the other end and how we prove who we are.
 pub(super) enum FarSide {
     Hub(Box<EdgeIdentity>),
-    Proxy(config::Proxy),
+    Proxy(Box<ClientTls>),
 }
 
 /// For handshakes with post-quantum key exchange, and for those without.
@@ -35,20 +35,20 @@ pub(super) struct Proofs {
 
 impl FarSide {
     pub(super) fn load(config: &EdgeConfig) -> Result<Self, Failure> {
-        match &config.proxy {
-            Some(proxy) => Ok(Self::Proxy(proxy.clone())),
-            None => Ok(Self::Hub(Box::new(EdgeIdentity::load(&config.state)?))),
-        }
+        let Some(proxy) = &config.proxy else {
+            let identity = EdgeIdentity::load(&config.state)?;
+            return Ok(Self::Hub(Box::new(identity)));
+        };
+        let known = config.hub.first();
+        let known = known.ok_or_else(|| Failure::runtime("no proxy address"))?;
+        let tls = identity::proxy_config(proxy, &known.host())?;
+        Ok(Self::Proxy(Box::new(tls)))
     }
 
-    fn tls(&self, config: &EdgeConfig) -> Result<ClientTls, Failure> {
+    fn tls(&self) -> Result<ClientTls, Failure> {
         match self {
             Self::Hub(identity) => Ok(identity::client_config(identity)?),
-            Self::Proxy(proxy) => {
-                let known = config.hub.first();
-                let known = known.ok_or_else(|| Failure::runtime("no proxy address"))?;
-                Ok(identity::proxy_config(proxy, &known.host())?)
-            }
+            Self::Proxy(tls) => Ok(ClientTls::clone(tls)),
         }
     }
 
@@ -70,8 +70,8 @@ impl FarSide {
     }
 
     /// By what engines prove from now on who we are, and the hub who it is.
-    pub(super) fn proofs(&self, config: &EdgeConfig) -> Result<Proofs, Failure> {
-        let tls = self.tls(config)?;
+    pub(super) fn proofs(&self) -> Result<Proofs, Failure> {
+        let tls = self.tls()?;
         Ok(Proofs {
             tls: Arc::new(tls.config),
             classic: Arc::new(tls.classic),
@@ -88,7 +88,7 @@ impl FarSide {
         now: Instant,
     ) -> Result<Vec<Edge>, Failure> {
         let config = &running.config;
-        let tls = self.tls(config)?;
+        let tls = self.tls()?;
         let purpose = self.purpose()?;
         let engine_config = EngineConfig {
             hubs: addresses(config),

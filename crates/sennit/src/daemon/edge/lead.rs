@@ -36,6 +36,9 @@ use crate::{
     status::CertificateStatus,
 };
 
+/// Parts of the LAN of which the log tells that the hub has refused them, at a time; the status has
+/// all.
+const LAN_TOLD: usize = 8;
 /// A failed enrolment is repeated after this.
 const ENROL_AGAIN: Duration = Duration::from_secs(5);
 
@@ -52,6 +55,8 @@ pub(super) struct Lead {
     devices: Devices,
     /// Ours in the tunnel.
     pub(super) addresses: Vec<Prefix>,
+    /// What the hub does not route of the LAN, as it said last.
+    lan_refused: Vec<(Prefix, String)>,
     /// The hub's in the tunnel, as it says.
     hub_says: Vec<IpAddr>,
     /// Those of them that are routed there.
@@ -83,6 +88,7 @@ impl Lead {
             enrol_at: None,
             devices,
             addresses: Vec::new(),
+            lan_refused: Vec::new(),
             hub_says: Vec::new(),
             hub_inside: Vec::new(),
             dns,
@@ -169,7 +175,7 @@ impl Lead {
         let other_authority = identity.authority != before.authority;
         tracing::info!(site = %identity.site, other_authority, "certificate renewed");
         self.be(identity);
-        let proofs = self.far_side.proofs(&self.running.config);
+        let proofs = self.far_side.proofs();
         proofs
             .inspect_err(|failure| tracing::error!(%failure, "cannot use the fresh certificate"))
             .ok()
@@ -284,6 +290,20 @@ impl Lead {
         self.route();
         self.dns.set(&self.running.config.dns);
         self.tell_missing_families();
+    }
+
+    /// Tells what the hub does not route of the LAN, if that is news: each class hears it.
+    pub(super) fn handle_lan_refused(&mut self, refused: Vec<(Prefix, String)>) {
+        let known = std::mem::replace(&mut self.lan_refused, refused);
+        let new = self.lan_refused.iter().filter(|it| !known.contains(it));
+        for (prefix, reason) in new.take(LAN_TOLD) {
+            tracing::warn!(%prefix, reason, "the hub does not route this part of the LAN");
+            self.journal.note(Event::LanRefused {
+                site: None,
+                prefix: prefix.to_string(),
+                reason: reason.clone(),
+            });
+        }
     }
 
     /// Routes the hub's own addresses into the tunnel, as far as they can be its own.

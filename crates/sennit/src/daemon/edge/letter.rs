@@ -44,6 +44,8 @@ pub(super) enum Letter {
     Helpers(Arc<BTreeSet<String>>),
     /// To the first: what the hub assigned.
     Addresses(Vec<Prefix>),
+    /// To the first: what the hub does not route of the LAN.
+    LanRefused(Vec<(Prefix, String)>),
     /// To the first: the hub's own addresses in the tunnel.
     HubInside(Vec<IpAddr>),
     /// The hub's addresses, as looked up over each link.

@@ -114,11 +114,10 @@ impl EdgeMachine {
                 Some(lead) => lead.handle_addresses(addresses),
                 None => self.letter_slots[0].post(Letter::Addresses(addresses)),
             },
-            EdgeEvent::LanRefused(refused) => {
-                for (prefix, why) in refused {
-                    tracing::warn!(%prefix, why, "the hub does not route this part of the LAN");
-                }
-            }
+            EdgeEvent::LanRefused(refused) => match &mut self.lead {
+                Some(lead) => lead.handle_lan_refused(refused),
+                None => self.letter_slots[0].post(Letter::LanRefused(refused)),
+            },
             EdgeEvent::HubInside(addresses) => match &mut self.lead {
                 Some(lead) => lead.handle_hub_inside(addresses),
                 None => self.letter_slots[0].post(Letter::HubInside(addresses)),
@@ -304,6 +303,11 @@ impl EdgeMachine {
             Letter::Probed(verdicts) => {
                 if let Some(lead) = &mut self.lead {
                     lead.outlook.handle_verdicts(verdicts, now);
+                }
+            }
+            Letter::LanRefused(refused) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.handle_lan_refused(refused);
                 }
             }
             Letter::HubInside(addresses) => {

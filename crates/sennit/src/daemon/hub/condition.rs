@@ -9,11 +9,13 @@ use std::{
     time::SystemTime,
 };
 
+use sennit_packet::Prefix;
+
 use crate::{
     date,
     identity::Rotation,
     site::SiteName,
-    status::{LeasedPool, SiteStatus, State},
+    status::{LeasedPool, RefusedPrefix, SiteStatus, State},
     store::SiteRecord,
 };
 
@@ -48,6 +50,8 @@ pub(crate) struct Found {
     troubles: BTreeMap<Trouble, String>,
     /// Chains of the host's firewall that drop what they are not told to forward.
     blockers: Vec<String>,
+    /// What sites announce as their LANs and are not routed, by site.
+    refused: Arc<BTreeMap<String, Vec<RefusedPrefix>>>,
     /// How far the rotation of the authority is, in words.
     rotation: Option<String>,
     /// Where sites have their addresses from.
@@ -90,6 +94,24 @@ impl Condition {
         new
     }
 
+    /// This is all that a site announces and is not routed there.
+    pub(crate) fn note_refused(&self, site: &str, refused: &[(Prefix, String)]) {
+        let told = refused.iter().map(|(prefix, reason)| RefusedPrefix {
+            prefix: prefix.to_string(),
+            reason: reason.clone(),
+        });
+        let all = &mut self.lock().refused;
+        if refused.is_empty() && !all.contains_key(site) {
+            return;
+        }
+        // Who reads the status has the one of before.
+        let all = Arc::make_mut(all);
+        match refused.is_empty() {
+            true => all.remove(site),
+            false => all.insert(site.to_owned(), told.collect()),
+        };
+    }
+
     /// The authority is rotated, or not.
     pub(crate) fn note_rotation(&self, rotation: Option<Rotation>) {
         self.lock().rotation = rotation.map(|rotation| rotation.to_string());
@@ -127,6 +149,15 @@ impl Found {
         blockers.chain(self.rotation.clone()).collect()
     }
 
+    /// Adds to each site what it announces and is not routed there.
+    pub(crate) fn add_refused(&self, sites: &mut [SiteStatus]) {
+        for site in sites {
+            if let Some(refused) = self.refused.get(site.name.as_str()) {
+                site.refused_lan.clone_from(refused);
+            }
+        }
+    }
+
     /// Lists the sites that have joined and are not here, also by name; a note if there are more
     /// than anybody lists.
     pub(crate) fn add_away(&self, sites: &mut Vec<SiteStatus>) -> Option<String> {
@@ -152,6 +183,7 @@ fn absent(name: SiteName, seen: SystemTime) -> SiteStatus {
         sent_bytes: 0,
         received_bytes: 0,
         links: Vec::new(),
+        refused_lan: Vec::new(),
     }
 }
 
@@ -235,6 +267,24 @@ mod tests {
         assert_eq!(sites.len(), MOST_AWAY + 1);
         assert!(note.starts_with("1 more sites are away"), "{note}");
         assert!(!sites.iter().any(|it| it.name.as_str() == "site-0"));
+    }
+
+    #[test]
+    fn a_site_has_what_is_not_routed_to_it_until_it_announces_that_no_more() {
+        let condition = Condition::default();
+        let prefix: Prefix = "1.1.1.1/32".parse().unwrap();
+        let refused = [(prefix, "no".to_owned())];
+        let told = || {
+            let mut sites = [here("car"), here("ship")];
+            condition.found().add_refused(&mut sites);
+            sites.map(|site| site.refused_lan.len())
+        };
+
+        condition.note_refused("ship", &refused);
+        assert_eq!(told(), [0, 1]);
+
+        condition.note_refused("ship", &[]);
+        assert_eq!(told(), [0, 0]);
     }
 
     #[test]

@@ -6,10 +6,13 @@
 use std::{io, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
-use sennit_linux::Draft;
 use similar::TextDiff;
 
-use super::{Planned, Reloader, Runs, State, has_to_wait};
+use super::{
+    Planned, Reloader, Runs, State,
+    file::{self, Draft},
+    has_to_wait,
+};
 use crate::{
     config::{self, HostFinding, Located, Report},
     control::{
@@ -163,7 +166,7 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn source(&self) -> Result<Vec<u8>, Refused> {
-        config::read_regular_file(&self.file).map_err(|error| {
+        file::read(&self.file).map_err(|error| {
             let file = self.file.display();
             Refused::new("cannot_read", format!("cannot read {file}: {error}"))
         })
@@ -180,10 +183,7 @@ impl<R: Runs> Reloader<R> {
     }
 
     fn draft(&self, text: &str) -> Result<Draft, Refused> {
-        let mut draft = Draft::begin(&self.file).map_err(|error| self.unwritable(&error))?;
-        let filled = draft.fill(text);
-        filled.map_err(|error| self.unwritable(&error))?;
-        Ok(draft)
+        Draft::of(&self.file, text).map_err(|error| self.unwritable(&error))
     }
 
     fn unwritable(&self, error: &io::Error) -> Refused {

@@ -31,6 +31,12 @@ pub enum TestError {
         /// Where.
         server: SocketAddr,
     },
+    /// It does not know how to protect messages.
+    #[error("the test server at {server} is of a version that cannot protect messages (--fec)")]
+    NoFec {
+        /// Where.
+        server: SocketAddr,
+    },
     /// The server ended it, in its own words.
     #[error("{server} ended the test: {reason}")]
     Refused {

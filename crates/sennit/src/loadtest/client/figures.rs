@@ -7,6 +7,7 @@ use sennit_load::{BIN, Bins, TimeFigures, fairness};
 use super::{
     super::{
         emulation::Emulated,
+        fec::{FecFigures, Symbols},
         report::{Cpu, Handshakes, PerConnection, Report, RoundTrips, SCHEMA, Way},
         responsiveness::Responsiveness,
         tls,
@@ -29,25 +30,25 @@ impl<N: Network> Client<'_, N> {
         interrupted: bool,
     ) -> Report {
         let plan = &self.options.plan;
-        let up = plan.up.then(|| way(ours, theirs));
-        let down = plan.down.then(|| way(theirs, ours));
+        let code = plan.fec.as_deref();
+        let up = plan.up.then(|| way(ours, theirs, code));
+        let down = plan.down.then(|| way(theirs, ours, code));
         let cpu = Cpu {
             client_seconds: ours.cpu_seconds,
             server_seconds: theirs.cpu_seconds,
         };
         let goodput = [&up, &down].into_iter().flatten();
         let mut notes = cpu.notes(ours.elapsed_seconds);
+        for (name, way) in [("up", &up), ("down", &down)] {
+            let fec = way.as_ref().and_then(|way| way.fec.as_ref());
+            notes.extend(fec.and_then(|fec| fec.note(name)));
+        }
         let emulated = self.options.profile.as_ref().and_then(|profile| {
             let link = self.net.emulation()?;
             Some(link.emulated(profile, self.checks.clone()))
         });
         notes.extend(emulated.as_ref().and_then(Emulated::note));
-        if plan.bytes.is_some() && !interrupted && !self.is_complete() {
-            notes.push("the time was over before all bytes had arrived".into());
-        }
-        if interrupted {
-            notes.push("interrupted: the figures are of the time until then".into());
-        }
+        notes.extend(self.cut_short(interrupted).map(str::to_owned));
         if rtt.idle == TimeFigures::default() {
             notes.push("no probe was answered before the load".into());
         }
@@ -81,6 +82,15 @@ impl<N: Network> Client<'_, N> {
 }
 
 impl<N: Network> Client<'_, N> {
+    /// Why not all that was planned is in the figures, if it is not.
+    fn cut_short(&self, interrupted: bool) -> Option<&'static str> {
+        if interrupted {
+            return Some("interrupted: the figures are of the time until then");
+        }
+        let lacks = self.options.plan.bytes.is_some() && !self.is_complete();
+        lacks.then_some("the time was over before all bytes had arrived")
+    }
+
     /// What requests and newcomers found, beside the load or without any.
     pub(super) fn add_questions(&self, report: &mut Report, ours: &Side, ended: Instant) {
         let plan = &self.options.plan;
@@ -111,8 +121,9 @@ impl<N: Network> Client<'_, N> {
     }
 }
 
-/// One direction, by what its two ends say.
-fn way(sender: &Side, receiver: &Side) -> Way {
+/// One direction, by what its two ends say; messages may be protected by a code.
+fn way(sender: &Side, receiver: &Side, code: Option<&str>) -> Way {
+    let symbols = Symbols::of_way(sender.fec, receiver.fec);
     let received = &receiver.received;
     let flows: Vec<f64> = received.flows.iter().map(|&bytes| bytes as f64).collect();
     Way {
@@ -123,6 +134,9 @@ fn way(sender: &Side, receiver: &Side) -> Way {
         flows: flows.len(),
         fairness: fairness(&flows),
         messages: received.messages.clone(),
+        fec: code
+            .zip(received.messages.as_ref())
+            .map(|(code, messages)| FecFigures::new(code, symbols, messages)),
         sent_packets: sender.sent.packets,
         lost_packets: sender.sent.lost,
         controllers: sender.sent.controllers.clone(),

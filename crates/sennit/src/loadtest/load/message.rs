@@ -35,6 +35,11 @@ impl Head {
         })
     }
 
+    /// Whether these bytes are a message just as it is made.
+    pub(super) fn is_message(bytes: &[u8]) -> bool {
+        Self::of(bytes).is_some_and(|head| head.message(bytes.len()) == bytes)
+    }
+
     /// A message of so many bytes, or as long as the head if they are fewer.
     pub(super) fn message(self, bytes: usize) -> Bytes {
         let mut message = BytesMut::with_capacity(bytes);
@@ -63,6 +68,7 @@ mod tests {
         let message = head.message(0);
 
         assert_eq!((message.len(), Head::of(&message)), (shortest, Some(head)));
+        assert!(Head::is_message(&message) && !Head::is_message(&message[..16]));
         assert_eq!(Head::of(&message[1..]), None);
         assert_eq!(Head::of(b"another datagram of somebody"), None);
     }

@@ -1,6 +1,7 @@
 //! What a server lets a client plan.
 
 use aws_lc_rs::constant_time;
+use sennit_fec::Code;
 
 use super::{
     super::{requests::LONGEST, words::Plan},
@@ -11,6 +12,9 @@ use super::{
 pub(super) const MOST_CONNECTIONS: u16 = 1024;
 /// Connections of one client with messages: histograms and delays of each take 500 KB.
 const MOST_WITH_MESSAGES: u16 = 64;
+/// Connections of one client with messages that are protected: a decoder keeps 2,048 messages and
+/// 64 equations with up to as many unknowns, which are less than 5 MB.
+const MOST_PROTECTED: u16 = 16;
 /// Streams of a connection, in each direction.
 const MOST_STREAMS: u16 = 256;
 
@@ -47,6 +51,7 @@ impl Options {
             let (least, most) = Plan::MESSAGE_BYTES.into_inner();
             return Err(format!("a message has {least} to {most} bytes"));
         }
+        allow_code(plan)?;
         let asks = plan.requests.as_ref();
         if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
             return Err(format!("an answer has at most {LONGEST} bytes"));
@@ -70,6 +75,24 @@ impl Options {
             Err(_) => Err(format!("this server has no congestion control `{word}`")),
         }
     }
+}
+
+fn allow_code(plan: &Plan) -> Result<(), String> {
+    let Some(word) = &plan.fec else { return Ok(()) };
+    if let Err(bad) = word.parse::<Code>() {
+        return Err(format!(
+            "this server has no such error correction: `{word}` {bad}"
+        ));
+    }
+    if plan.message_bytes.is_none() {
+        return Err("only messages are protected by error correction".into());
+    }
+    if plan.connections > MOST_PROTECTED {
+        return Err(format!(
+            "messages are protected on at most {MOST_PROTECTED} connections"
+        ));
+    }
+    Ok(())
 }
 
 /// That a test would last longer than a server allows, and what to say instead.
@@ -123,6 +146,7 @@ mod tests {
             ramp_seconds: 0.0,
             bytes: None,
             message_bytes: Some(bytes),
+            fec: None,
             rate_bits_per_second: Some(rate),
             requests: None,
         }
@@ -143,5 +167,27 @@ mod tests {
         let allowed = |bytes| options().allow(&messages(bytes, 1e6)).is_ok();
         let sizes = [16, 17, 1100, 1101, u16::MAX].map(allowed);
         assert_eq!(sizes, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn messages_are_protected_by_a_code_that_there_is_and_on_few_connections() {
+        let allowed = |word: &str, connections, bytes: Option<u16>| {
+            options().allow(&Plan {
+                fec: Some(word.into()),
+                connections,
+                message_bytes: bytes,
+                ..messages(100, 1e6)
+            })
+        };
+        assert_eq!(allowed("rs:10+2", MOST_PROTECTED, Some(100)), Ok(()));
+        for (word, connections, bytes, why) in [
+            ("auto", 1, Some(100), "no such error correction: `auto`"),
+            ("xor:300+1", 1, Some(100), "1 to 255 packets"),
+            ("rlc:1/8", 17, Some(100), "at most 16 connections"),
+            ("rlc:1/8", 1, None, "only messages"),
+        ] {
+            let refused = allowed(word, connections, bytes);
+            assert!(refused.is_err_and(|it| it.contains(why)), "{word} {why}");
+        }
     }
 }

@@ -12,7 +12,7 @@ struct Column {
     spare: u8,
 }
 
-static COLUMNS: [Column; 11] = [
+static COLUMNS: [Column; 12] = [
     column("LINK", Side::Left, 0, |link| link.name.as_str().into()),
     column("INTERFACE", Side::Left, 2, |link| {
         link.interface.as_str().into()
@@ -21,6 +21,7 @@ static COLUMNS: [Column; 11] = [
         let address = link.address.map(|address| address.to_string());
         address.unwrap_or_else(|| UNKNOWN.into()).into()
     }),
+    column("PUBLIC", Side::Left, 5, |link| public(link).into()),
     column("STATE", Side::Left, 0, state),
     column("TIER", Side::Right, 1, |link| link.tier.to_string().into()),
     column("WEIGHT", Side::Right, 4, |link| {
@@ -80,12 +81,15 @@ impl Text {
         }
     }
 
-    /// Those columns that there is room for, and of accounts only if there are any.
+    /// Those columns that there is room for; of accounts, and of what the hub sees, only if there
+    /// is anything.
     fn chosen(&self, links: &[LinkStatus]) -> Vec<&'static Column> {
         let metered = links.iter().any(|link| link.account.is_some());
         let mut columns: Vec<&Column> = COLUMNS.iter().collect();
         columns.retain(|column| metered || column.title != "CYCLE");
-        for least in (1..=4).rev() {
+        let seen = links.iter().any(|link| !link.public.is_empty());
+        columns.retain(|column| seen || column.title != "PUBLIC");
+        for least in (1..=5).rev() {
             if width(&columns, links) <= self.width {
                 break;
             }
@@ -104,6 +108,18 @@ fn width(columns: &[&Column], links: &[LinkStatus]) -> usize {
 
 fn cells(columns: &[&Column], link: &LinkStatus) -> Vec<Cell> {
     columns.iter().map(|column| (column.cell)(link)).collect()
+}
+
+/// Where the hub sees the link, with the port if a NAT gave it that.
+fn public(link: &LinkStatus) -> String {
+    let seen = link.public.first().and_then(|public| {
+        let seen = public.seen.first()?;
+        Some(match public.translated {
+            true => seen.to_string(),
+            false => seen.ip().to_string(),
+        })
+    });
+    seen.unwrap_or_else(|| UNKNOWN.into())
 }
 
 fn word(link: &LinkStatus) -> (&'static str, Mood) {

@@ -1,9 +1,29 @@
-//! The sites of a hub that are away.
+//! What there is to say of the sites of a hub beside their tunnels.
 
 use super::{Cell, Side, Text, UNKNOWN};
-use crate::status::SiteStatus;
+use crate::status::{RefusedPrefix, SiteStatus};
+
+/// Prefixes that are told of here; one site may announce many.
+const TOLD: usize = 8;
 
 impl Text {
+    /// What sites announce as their LANs and are not routed.
+    pub(super) fn refused(&mut self, sites: &[SiteStatus]) {
+        let refused = sites.iter().flat_map(|site| {
+            let prefixes = site.refused_lan.iter();
+            prefixes.map(move |refused| (&site.name, refused))
+        });
+        for (name, RefusedPrefix { prefix, reason }) in refused.clone().take(TOLD) {
+            self.note(&format!("{prefix} is not routed to site {name}: {reason}"));
+        }
+        let more = refused.count().saturating_sub(TOLD);
+        if more > 0 {
+            self.note(&format!(
+                "{more} more prefixes are not routed: `sennit sites` lists them"
+            ));
+        }
+    }
+
     /// The sites that have joined and have no tunnel.
     pub(super) fn away(&mut self, sites: &[SiteStatus]) {
         let away = sites.iter().filter(|site| site.is_away());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sennit::api::{self, Api};
+use sennit::api::{self, Api, Keys};
 use sennit::config::ApiConfig;
 use sennit::control::{Ask, Entrance, Refused, Request, Response, Server};
 use sennit::history::Recorder;
@@ -129,7 +129,8 @@ impl World {
         let keeper = Keeper::start(&dir.path().join("journal.db")).unwrap();
         let recorder = Recorder::start(&dir.path().join("history.db"), Arc::clone(&ask)).unwrap();
         let books = (keeper.journal().clone(), recorder.archive().clone());
-        let api = Api::start(&config, ask, books, visitors).unwrap();
+        let keys = Keys::load(&config).unwrap();
+        let api = Api::start(&config, keys, ask, books, visitors).unwrap();
         Self {
             address: api.addresses()[0],
             socket,

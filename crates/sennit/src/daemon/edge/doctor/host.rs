@@ -105,9 +105,18 @@ pub(super) fn is_running(config: &EdgeConfig) -> bool {
 
 /// The edge that runs has no tunnel. Where nothing else is wrong the hub answers, so this says why.
 pub(super) fn tunnel(config: &EdgeConfig) -> Option<Finding> {
+    without_tunnel(&status(config)?)
+}
+
+/// The user that the edge is which runs.
+pub(super) fn user(config: &EdgeConfig) -> Option<u32> {
+    Some(status(config)?.confinement?.uid)
+}
+
+fn status(config: &EdgeConfig) -> Option<Status> {
     let mut client = Client::connect(&config.control, PATIENCE).ok()?;
     let document = client.request(&Request::Status).ok()?;
-    without_tunnel(&serde_json::from_value(document).ok()?)
+    serde_json::from_value(document).ok()
 }
 
 fn without_tunnel(status: &Status) -> Option<Finding> {

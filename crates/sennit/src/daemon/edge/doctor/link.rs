@@ -12,16 +12,18 @@ use sennit_linux::{
     netlink::{Family, Interface, LinkState, Netlink},
 };
 
-use super::{Code, Finding, LinkFacts, Nat};
+use super::{Code, Finding, LinkFacts, Nat, sight};
 use crate::{
     config::{self, EdgeConfig},
     daemon::edge::{
         causes::explain,
-        far_side, names,
+        far_side::{self, Proofs},
+        names,
         probe::{self, Tcp, Udp, Verdict},
         way::Way,
     },
     remote::Remote,
+    status::PublicStatus,
 };
 
 /// Addresses of the hub that are looked at in each family.
@@ -37,6 +39,7 @@ pub(super) fn look(
     config: &EdgeConfig,
     link: &config::Link,
     mark: Option<u32>,
+    proofs: Option<&Proofs>,
     running: bool,
 ) -> (LinkFacts, Vec<Finding>) {
     let mut facts = LinkFacts {
@@ -70,7 +73,7 @@ pub(super) fn look(
             sources,
             mark,
         };
-        findings.extend(reach(config, &way, &mut facts));
+        findings.extend(reach(config, &way, proofs, &mut facts));
     }
     let findings = findings.into_iter().map(|finding| finding.on(link));
     (facts, findings.collect())
@@ -168,7 +171,12 @@ fn reverse_path(interface: &str, running: bool) -> Option<Finding> {
 // ---- the hub ------------------------------------------------------------------------------------
 
 /// What the hub answers there, and to packets of what size.
-fn reach(config: &EdgeConfig, way: &Way, facts: &mut LinkFacts) -> Vec<Finding> {
+fn reach(
+    config: &EdgeConfig,
+    way: &Way,
+    proofs: Option<&Proofs>,
+    facts: &mut LinkFacts,
+) -> Vec<Finding> {
     let hubs = hubs(config, way);
     let usable: Vec<SocketAddr> = hubs
         .iter()
@@ -184,21 +192,7 @@ fn reach(config: &EdgeConfig, way: &Way, facts: &mut LinkFacts) -> Vec<Finding> 
         )];
     }
     let mut findings = Vec::new();
-    let mut verdicts = Vec::new();
-    for v6 in [false, true] {
-        let mut own: Vec<SocketAddr> = usable.clone();
-        own.retain(|hub| hub.is_ipv6() == v6);
-        own.truncate(MOST_HUBS);
-        if let Some(verdict) = probe::look(way, &own) {
-            let answers = Some(verdict.udp == Udp::Answered);
-            *(if v6 {
-                &mut facts.answers_v6
-            } else {
-                &mut facts.answers_v4
-            }) = answers;
-            verdicts.push(verdict);
-        }
-    }
+    let verdicts = answers(way, &usable, proofs, facts);
     let answered: Vec<&Verdict> = verdicts
         .iter()
         .filter(|it| it.udp == Udp::Answered)
@@ -223,6 +217,35 @@ fn reach(config: &EdgeConfig, way: &Way, facts: &mut LinkFacts) -> Vec<Finding> 
         ));
     }
     findings
+}
+
+/// What the hub answers by each family, and where it sees the link.
+fn answers(
+    way: &Way,
+    usable: &[SocketAddr],
+    proofs: Option<&Proofs>,
+    facts: &mut LinkFacts,
+) -> Vec<Verdict> {
+    let (mut verdicts, mut sightings) = (Vec::new(), Vec::new());
+    for v6 in [false, true] {
+        let own = usable.iter().copied().filter(|hub| hub.is_ipv6() == v6);
+        let own: Vec<SocketAddr> = own.take(MOST_HUBS).collect();
+        let Some(verdict) = probe::look(way, &own) else {
+            continue;
+        };
+        let answers = verdict.udp == Udp::Answered;
+        match v6 {
+            true => facts.answers_v6 = Some(answers),
+            false => facts.answers_v4 = Some(answers),
+        }
+        let binding = way.binding(verdict.hub.ip()).filter(|_| answers);
+        if let (Some(binding), Some(proofs)) = (binding, proofs) {
+            sightings.extend(sight::look(&binding, &own, proofs));
+        }
+        verdicts.push(verdict);
+    }
+    facts.public = PublicStatus::of(&sightings);
+    verdicts
 }
 
 /// The hub's addresses, as this link's resolvers know them.

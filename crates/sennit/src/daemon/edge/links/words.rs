@@ -65,6 +65,7 @@ impl Link {
             name: self.config.name.clone(),
             interface: self.config.interface.clone(),
             address: self.bound[0].or(self.bound[1]).map(|bound| bound.address),
+            public: Vec::new(),
             tier: self.config.tier,
             weight: self.config.weight,
             state: if up { LinkState::Up } else { LinkState::Down },

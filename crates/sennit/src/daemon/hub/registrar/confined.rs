@@ -9,6 +9,7 @@ use sennit_packet::Prefix;
 use super::{Registrar, Verdict, addresses, lans};
 use crate::{
     daemon::hub::gateway::Plan,
+    journal::Event,
     leases::Leases,
     reach::Reach,
     site::SiteName,
@@ -138,10 +139,24 @@ impl Registrar {
                 news.lan.clear();
             }
             news.log();
+            self.note_refused(&news);
             self.neighbours.directory.set_lan(&news.name, &news.lan);
             self.tell(&news);
         }
         is_done
+    }
+
+    /// Has the journal and the status say what of its announcement a site does not get.
+    fn note_refused(&self, news: &lans::News) {
+        let (name, condition) = (&news.name, &self.neighbours.condition);
+        condition.note_refused(name, &news.refused);
+        for (prefix, reason) in news.newly_refused.iter().take(lans::LOGGED) {
+            self.neighbours.journal.note(Event::LanRefused {
+                site: Some(name.clone()),
+                prefix: prefix.to_string(),
+                reason: reason.clone(),
+            });
+        }
     }
 
     /// Tells the workers what is routed to a site.

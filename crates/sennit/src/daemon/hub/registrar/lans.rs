@@ -30,8 +30,8 @@ const CHANGES_AT_ONCE: u32 = 4;
 /// A site without a tunnel keeps its prefixes for so long: an edge that is restarted, or that lost
 /// all its links for a moment, is back by then.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// Lines of the log for one change: enough to see what is wrong.
-const LOGGED: usize = 8;
+/// Lines of the log, and events, for one change: enough to see what is wrong.
+pub(super) const LOGGED: usize = 8;
 
 /// What every site announces, and what came of it.
 #[derive(Debug, Default)]
@@ -76,6 +76,8 @@ pub(super) struct News {
     pub(super) left_out: usize,
     pub(super) lan: Vec<Prefix>,
     pub(super) refused: Vec<(Prefix, String)>,
+    /// What of that was not refused before, or for another reason.
+    pub(super) newly_refused: Vec<(Prefix, String)>,
     /// It announces nothing any more.
     pub(super) left: bool,
 }
@@ -206,14 +208,7 @@ impl Lans {
             if !site.changed && site.lan == lan && site.refused == refused {
                 continue;
             }
-            news.push(News {
-                name: name.clone(),
-                announced: site.announced.prefixes.clone(),
-                left_out: site.announced.left_out,
-                lan: lan.clone(),
-                refused: refused.clone(),
-                left: site.announced == Announced::default(),
-            });
+            news.push(site.news(name, lan.clone(), refused.clone()));
             (site.lan, site.refused, site.changed) = (lan, refused, false);
             self.untold.remove(name);
         }
@@ -227,14 +222,7 @@ impl Lans {
         let names = std::mem::take(&mut self.untold).into_iter();
         let known = names.filter_map(|name| {
             let site = self.sites.get(&name).filter(|site| !site.changed)?;
-            Some(News {
-                announced: site.announced.prefixes.clone(),
-                left_out: site.announced.left_out,
-                lan: site.lan.clone(),
-                refused: site.refused.clone(),
-                left: false,
-                name,
-            })
+            Some(site.news(&name, site.lan.clone(), site.refused.clone()))
         });
         known.collect()
     }
@@ -265,6 +253,20 @@ impl Site {
     /// It left, and has had its time.
     fn is_due(&self, now: Instant) -> bool {
         self.kept_until.is_some_and(|until| until <= now)
+    }
+
+    /// What there is to tell of the site of this name, after what was decided before.
+    fn news(&self, name: &str, lan: Vec<Prefix>, refused: Vec<(Prefix, String)>) -> News {
+        let new = refused.iter().filter(|it| !self.refused.contains(it));
+        News {
+            name: name.to_owned(),
+            announced: self.announced.prefixes.clone(),
+            left_out: self.announced.left_out,
+            newly_refused: new.cloned().collect(),
+            lan,
+            refused,
+            left: self.announced == Announced::default(),
+        }
     }
 }
 
@@ -436,6 +438,27 @@ mod tests {
             world.lans.of("van"),
             [prefix("1.1.1.1/32"), prefix("192.168.8.0/24")]
         );
+    }
+
+    #[test]
+    fn what_is_refused_is_news_once_and_again_for_another_reason() {
+        let mut world = World::new();
+        let mut news = |prefixes: &[&str]| {
+            world.now += Duration::from_secs(60);
+            assert!(world.announce("van", prefixes));
+            let news = world.decide();
+            let new = news.into_iter().flat_map(|news| news.newly_refused);
+            new.map(|(prefix, _)| prefix).collect::<Vec<_>>()
+        };
+        let [first, second] = ["172.16.0.0/16", "172.17.0.0/16"];
+
+        assert_eq!(news(&[first]), [prefix(first)]);
+        assert_eq!(news(&[first, second]), [prefix(second)]);
+        assert_eq!(news(&[first]), []);
+
+        world.host.addresses.push("172.16.0.1".parse().unwrap());
+        let news = world.decide();
+        assert!(news[0].newly_refused[0].1.contains("an address of the hub"));
     }
 
     #[test]

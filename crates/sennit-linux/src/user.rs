@@ -1,0 +1,323 @@
+//! The user that a daemon is once it has given root up, and its files.
+//!
+//! A directory that is handed over to that user stays his. So root's own commands give what they
+//! make in there to its owner ([`adopt`]). What somebody who took a daemon over may have put there
+//! must not lead them elsewhere: they follow no symbolic link of his, and a file with a second name
+//! stays whose it is.
+
+use std::{
+    fmt,
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
+    },
+    path::Path,
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, fstat, open, openat},
+    io::Errno,
+    process::geteuid,
+    thread::{
+        CapabilitySet, Gid, Uid, capabilities, set_keep_capabilities, set_thread_groups,
+        set_thread_res_gid, set_thread_res_uid,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+use crate::sys;
+
+/// Accounts of this host, as in passwd(5).
+const ACCOUNTS: &str = "/etc/passwd";
+
+/// In a state directory are those of other daemons, and in these those of an authority.
+const DEEPEST: usize = 3;
+
+/// A user and his group, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl User {
+    /// The user of this name among the accounts of this host, or the one of these numbers: `UID`,
+    /// whose group has the same, or `UID:GID`.
+    pub fn find(name: &str) -> Option<Self> {
+        let accounts = fs::read_to_string(ACCOUNTS).unwrap_or_default();
+        Self::among(&accounts, name)
+    }
+
+    fn among(accounts: &str, name: &str) -> Option<Self> {
+        let mut known = accounts.lines().map(|line| line.split(':'));
+        let account = known.find_map(|mut fields| {
+            let is_it = fields.next() == Some(name);
+            is_it.then(|| (fields.nth(1), fields.next()))
+        });
+        let (uid, gid) = match account {
+            Some((uid, gid)) => (uid?, gid?),
+            None => name.split_once(':').unwrap_or((name, name)),
+        };
+        // The highest number means that nobody is meant.
+        let number = |text: &str| text.parse::<u32>().ok().filter(|it| *it != u32::MAX);
+        Some(Self {
+            uid: number(uid)?,
+            gid: number(gid)?,
+        })
+    }
+
+    /// His number.
+    pub fn uid(self) -> u32 {
+        self.uid
+    }
+
+    /// Why a directory cannot be handed over to him, if so. One that is not there is no obstacle.
+    ///
+    /// # Errors
+    /// If it cannot be looked at.
+    pub fn obstacle(self, directory: &Path) -> io::Result<Option<String>> {
+        match self.find_obstacle(directory) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                as_owner_of(directory, || self.find_obstacle(directory))
+            }
+            found => found,
+        }
+    }
+
+    fn find_obstacle(self, directory: &Path) -> io::Result<Option<String>> {
+        let directory = match directory.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        let (found, name) = (fs::metadata(&directory)?, directory.display());
+        if found.uid() != self.uid {
+            if found.uid() != 0 {
+                let other = found.uid();
+                return Ok(Some(format!("{name} belongs to user {other}: chown it")));
+            }
+            if found.mode() & 0o077 != 0 {
+                return Ok(Some(format!(
+                    "{name} is open to others, so it may not be Sennit's alone: chmod 700 {name}"
+                )));
+            }
+        }
+        let closed = directory.ancestors().skip(1).find(|it| {
+            let metadata = fs::metadata(it);
+            !metadata.is_ok_and(|metadata| self.may_pass(&metadata))
+        });
+        Ok(closed.map(|it| {
+            let it = it.display();
+            format!("user {self} may not pass through {it}: chmod o+x {it}")
+        }))
+    }
+
+    fn may_pass(self, directory: &Metadata) -> bool {
+        let right = match directory {
+            it if it.uid() == self.uid => 0o100,
+            it if it.gid() == self.gid => 0o010,
+            _ => 0o001,
+        };
+        directory.mode() & right != 0
+    }
+
+    /// Whether he could put something else in the place of what is in this directory.
+    pub(crate) fn reaches(self, directory: &Path) -> bool {
+        let Ok(directory) = directory.canonicalize() else {
+            return true;
+        };
+        directory.ancestors().any(|it| {
+            let metadata = fs::metadata(it);
+            !metadata.is_ok_and(|it| !self.may_replace_in(&it))
+        })
+    }
+
+    fn may_replace_in(self, directory: &Metadata) -> bool {
+        let mode = directory.mode();
+        let is_kept_apart = mode & 0o1000 != 0;
+        let by_mode = mode & 0o002 != 0 || (mode & 0o020 != 0 && directory.gid() == self.gid);
+        directory.uid() == self.uid || (by_mode && !is_kept_apart)
+    }
+
+    /// Makes his what root has in this directory, and then the directory.
+    ///
+    /// # Errors
+    /// If it cannot be read, or owners cannot be changed.
+    pub fn hand_over(self, directory: &Path) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = as_owner_of(directory, || open(directory, flags, Mode::empty()));
+        let directory = match opened {
+            Err(Errno::NOENT) => return Ok(()),
+            opened => opened?,
+        };
+        self.hand_over_all_in(&directory, DEEPEST)?;
+        self.give(&directory)
+    }
+
+    fn hand_over_all_in(self, directory: &OwnedFd, deepest: usize) -> io::Result<()> {
+        let found = fstat(directory)?;
+        let owner = (found.st_uid, found.st_gid);
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = as_owner(owner, || openat(directory, c".", flags, Mode::empty()))?;
+        for entry in Dir::new(opened)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            // So nothing is opened that does something when it is, and links are what they are.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = as_owner(owner, || openat(directory, name, flags, Mode::empty()));
+            let file = match opened {
+                Err(Errno::NOENT) => continue,
+                opened => opened?,
+            };
+            let found = fstat(&file)?;
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::RegularFile if found.st_nlink == 1 => self.give(&file)?,
+                FileType::Directory if deepest > 0 => {
+                    self.hand_over_all_in(&file, deepest - 1)?;
+                    self.give(&file)?;
+                }
+                kind => tracing::warn!(
+                    ?name,
+                    ?kind,
+                    "in the state directory is what does not belong there: it stays whose it is"
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives him what is root's.
+    fn give(self, file: &OwnedFd) -> io::Result<()> {
+        if fstat(file)?.st_uid != 0 {
+            return Ok(());
+        }
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        let this = AtFlags::EMPTY_PATH;
+        Ok(chownat(file, c"", Some(uid), Some(gid), this)?)
+    }
+
+    /// Makes the calling thread his for good, and with it those that it starts later. Its rights
+    /// are permitted still, and none is in effect.
+    pub(crate) fn take_thread(self) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        set_keep_capabilities(true)?;
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        Ok(set_keep_capabilities(false)?)
+    }
+}
+
+/// Does something with what is at `path`, or is to be, as its owner or that of the closest directory
+/// above it that this process sees. Only root does so that has no right to what others keep closed
+/// (`CAP_DAC_OVERRIDE`), as in a unit of systemd.
+pub fn as_owner_of<T>(path: &Path, task: impl FnOnce() -> T) -> T {
+    let mut seen = path.ancestors().filter_map(|it| fs::metadata(it).ok());
+    match seen.next() {
+        Some(found) => as_owner((found.uid(), found.gid()), task),
+        None => task(),
+    }
+}
+
+/// Does something with files of this user and group as they, in the same case.
+fn as_owner<T>(owner: (u32, u32), task: impl FnOnce() -> T) -> T {
+    let _identity = (owner.0 != 0 && is_root_that_is_shut_out()).then(|| Identity::take(owner));
+    task()
+}
+
+fn is_root_that_is_shut_out() -> bool {
+    let sets = capabilities(None);
+    let may_all = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::DAC_OVERRIDE));
+    geteuid().is_root() && !may_all
+}
+
+/// As whom this thread had to do with files before; dropped, it does so again. As long as that is
+/// not root, the kernel keeps the rights that are about files from being in effect.
+struct Identity((u32, u32));
+
+impl Identity {
+    fn take(owner: (u32, u32)) -> Self {
+        Self(sys::set_file_identity(owner))
+    }
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        sys::set_file_identity(self.0);
+    }
+}
+
+/// Gives a file at `path` that was just made to whom its directory belongs, if root has made it for
+/// somebody else.
+pub fn adopt(file: impl AsFd, path: &Path) {
+    let Some(owner) = other_owner(path) else {
+        return;
+    };
+    if let Err(error) = fchown(file, Some(owner.uid()), Some(owner.gid())) {
+        let path = path.display();
+        tracing::debug!(%error, %path, "the file stays root's, in a directory of somebody else");
+    }
+}
+
+/// What is known of the directory of `path`, if this process is root and it is not root's.
+fn other_owner(path: &Path) -> Option<Metadata> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let found = fs::metadata(folder(path)).ok()?;
+    (found.uid() != 0).then_some(found)
+}
+
+/// Opens a file for writing at its end, which is made with mode 0600 if it is not there.
+///
+/// # Errors
+/// If it cannot be written; in a directory of another user also if it is a symbolic link.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).mode(0o600);
+    if other_owner(path).is_some() {
+        options.custom_flags(libc::O_NOFOLLOW);
+    }
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            adopt(&file, path);
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            options.create(true).open(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory with mode 0700, which is not there yet.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    let mut options = OpenOptions::new();
+    let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY;
+    let directory = options.read(true).custom_flags(flags).open(path)?;
+    adopt(&directory, path);
+    Ok(())
+}
+
+/// The directory that a path names something in.
+pub(crate) fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests;
