@@ -54,10 +54,6 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/$(if $(TUNED),tuned,release)
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # To copy files to where they are used.
 TO_COPY := $(if $(DESTDIR),,$(ROOT))
-# The user that daemons become once they have started.
-MAKE_USER = @[ -n "$(DESTDIR)" ] || { $(TO_COPY) systemd-sysusers $(PREFIX)/lib/sysusers.d/sennit.conf && \
-	$(TO_COPY) systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/sennit.conf; } || \
-	echo "Daemons stay root until there is a user for them: useradd --system --user-group sennit" >&2
 # Has systemd read units that came or went.
 READ_UNITS = @[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || $(TO_COPY) systemctl daemon-reload
 
@@ -185,15 +181,10 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(RELEASE)/sennit)),,build)
 		sed 's|/usr/bin/sennit|$(PREFIX)/bin/sennit|' $$unit | $(TO_COPY) install -D -m 644 /dev/stdin \
 			"$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}" || exit 1; \
 	done
-	@for kind in sysusers tmpfiles; do \
-		$(TO_COPY) install -D -m 644 packaging/$$kind.conf $(DESTDIR)$(PREFIX)/lib/$$kind.d/sennit.conf || exit 1; \
-	done
-	$(MAKE_USER)
 	$(READ_UNITS)
 
 uninstall:
-	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service \
-		$(DESTDIR)$(PREFIX)/lib/sysusers.d/sennit.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sennit.conf
+	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service
 	$(READ_UNITS)
 	@[ -n "$(DESTDIR)" ] || ! systemctl --quiet is-active 'sennit-*.service' 2>/dev/null || \
 		echo "What runs of Sennit goes on with the program that was deleted: stop it, or restart it with that of a package." >&2

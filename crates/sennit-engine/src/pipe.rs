@@ -127,6 +127,8 @@ impl Pipe {
     /// packet, unless that may still come over the next one; until when it waits for that.
     fn pause(&mut self, now: Instant) -> Option<Instant> {
         if !self.recovery.is_reliable() || self.run == Run::NONE {
+            // Nobody keeps what is on its way, so these numbers do not go on.
+            self.run = Run::NONE;
             self.hand_on_held(now);
         } else {
             self.holds_until = Some(now + ENDLESS);

@@ -97,6 +97,11 @@ impl Protection {
         }
     }
 
+    /// Whether only what is no transfer is protected.
+    pub(crate) fn leaves_transfers(&self) -> bool {
+        self.is_auto() && self.chooser.leaves_transfers()
+    }
+
     /// The side that shows packets to an encoder, if they are to be protected now.
     /// `in_order` is a flow that has time.
     pub(crate) fn sending(&mut self, in_order: bool) -> Option<&mut Sending> {
@@ -105,7 +110,7 @@ impl Protection {
             Fec::Fixed(code) => (Some(code), 1),
             Fec::Auto => (self.chooser.code(), self.chooser.tail()),
         };
-        if code.is_some() && in_order && self.is_auto() && self.chooser.leaves_transfers() {
+        if code.is_some() && in_order && self.leaves_transfers() {
             return None;
         }
         let Some(code) = code else {

@@ -75,6 +75,8 @@ pub(crate) struct Recovery {
     ahead: Ahead,
     /// What left until then is sent again if it is lost, though what leaves now may not be.
     owed_until: Option<Instant>,
+    /// Since when delivery is reliable, if it was not before over this connection.
+    reliable_since: Option<Instant>,
 }
 
 /// How many packets left since when, under reliable delivery.
@@ -122,6 +124,7 @@ impl Recovery {
             bytes: 0,
             ahead: Ahead::default(),
             owed_until: None,
+            reliable_since: None,
         }
     }
 
@@ -174,6 +177,17 @@ impl Recovery {
         self.owed_until = Some(now);
     }
 
+    /// Delivery has become reliable. What left before is not waited for without end.
+    pub(crate) fn become_reliable(&mut self, now: Instant) {
+        self.reliable_since = Some(now);
+    }
+
+    /// Whether packets may still be missing that nobody keeps, under reliable delivery.
+    pub(crate) fn is_settling(&self, now: Instant) -> bool {
+        self.reliable_since
+            .is_some_and(|since| now < since + OWED_FOR)
+    }
+
     /// Whether a packet left while lost ones were sent again.
     pub(crate) fn is_owed(&self, first_sent: Instant) -> bool {
         self.owed_until.is_some_and(|until| first_sent <= until)
@@ -195,7 +209,7 @@ impl Recovery {
         self.deferred.clear();
         self.bytes = 0;
         self.ahead = Ahead::default();
-        self.owed_until = None;
+        (self.owed_until, self.reliable_since) = (None, None);
     }
 
     /// Takes a lost datagram if it is worth sending again; `slowest` is the longest round trip of a

@@ -186,13 +186,13 @@ impl Encoder {
     /// Puts a source at the end of the window; returns memory that is free.
     fn slide(&mut self, source: Symbol, now: Instant) -> Symbol {
         let mut spare = Symbol::default();
-        let most = self.window_time.max(self.patience());
-        let is_old = |at: Instant| now.saturating_duration_since(at) > most;
-        while self
-            .window
-            .front()
-            .is_some_and(|(at, _)| self.window.len() >= Code::WINDOW || is_old(*at))
-        {
+        let is_old = |at: Instant| now.saturating_duration_since(at) > self.window_time;
+        // What no repair has covered yet stays, however old it is.
+        let covered = |len: usize| len > self.unprotected;
+        while self.window.front().is_some_and(|(at, _)| {
+            let len = self.window.len();
+            len >= Code::WINDOW || (covered(len) && is_old(*at))
+        }) {
             spare = self
                 .window
                 .pop_front()

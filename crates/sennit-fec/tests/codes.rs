@@ -198,6 +198,21 @@ fn a_slow_link_with_more_to_send_gets_as_many_repairs_as_were_asked_for() {
     }
 }
 
+/// They were too old for the window by the time that the queue was empty.
+#[test]
+fn what_was_shown_while_more_waited_is_covered_once_nothing_does() {
+    let mut ends = Ends::new(Code::Rlc { every: 8 });
+    ends.encoder.set_more(true);
+    for n in 1..7 {
+        ends.now += Duration::from_millis(40);
+        ends.encoder.set_more(n < 6);
+        ends.send(n, n == 1);
+    }
+    ends.encoder.handle_timeout(ends.now);
+    ends.repair(|_| false);
+    ends.assert_back(&BTreeSet::from([1]));
+}
+
 /// The last packet before a pause comes back by any of them.
 #[test]
 fn a_pause_begins_with_as_many_repairs_as_were_asked_for() {

@@ -59,4 +59,7 @@ pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};
 pub use leftovers::{Cleaned, cleanup_all};
 pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers, is_public};
 pub use routing::{ClassRoute, Passage, TunnelRoute};
-pub use user::{User, adopt, as_owner_of, make_private_directory, open_private};
+pub use user::{
+    User, adopt, as_owner_of, make_private_directories, make_private_directory, open_private,
+    open_state,
+};

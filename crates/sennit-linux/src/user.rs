@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, fstat, open, openat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, chownat, fstat, openat},
     io::Errno,
     process::geteuid,
     thread::{
@@ -28,6 +28,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::sys;
+use way::{Passed, Way};
 
 /// Accounts of this host, as in passwd(5).
 const ACCOUNTS: &str = "/etc/passwd";
@@ -79,53 +80,81 @@ impl User {
         self.uid
     }
 
-    /// Why a directory cannot be handed over to him, if so. One that is not there is no obstacle.
+    /// Why a directory cannot be handed over to him together with `others`, if so. One that is not
+    /// there is no obstacle.
     ///
     /// # Errors
     /// If it cannot be looked at.
-    pub fn obstacle(self, directory: &Path) -> io::Result<Option<String>> {
-        match self.find_obstacle(directory) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                as_owner_of(directory, || self.find_obstacle(directory))
-            }
-            found => found,
+    pub fn obstacle(self, directory: &Path, others: &[&Path]) -> io::Result<Option<String>> {
+        match Way::to(directory, false) {
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound => Ok(None),
+                io::ErrorKind::InvalidInput => Ok(Some(error.to_string())),
+                _ => Err(error),
+            },
+            Ok(way) => self.obstacle_at(&way, directory, others),
         }
     }
 
-    fn find_obstacle(self, directory: &Path) -> io::Result<Option<String>> {
-        let directory = match directory.canonicalize() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            found => found?,
-        };
-        let (found, name) = (fs::metadata(&directory)?, directory.display());
-        if found.uid() != self.uid {
-            if found.uid() != 0 {
-                let other = found.uid();
+    fn obstacle_at(
+        self,
+        way: &Way,
+        directory: &Path,
+        others: &[&Path],
+    ) -> io::Result<Option<String>> {
+        let (end, others) = (way.end()?, places(others));
+        let (found, name) = (&end.found, end.name.display());
+        if found.st_uid != self.uid {
+            if found.st_uid != 0 {
+                let other = found.st_uid;
                 return Ok(Some(format!("{name} belongs to user {other}: chown it")));
             }
-            if found.mode() & 0o077 != 0 {
+            if found.st_mode & 0o077 != 0 {
                 return Ok(Some(format!(
                     "{name} is open to others, so it may not be Sennit's alone: chmod 700 {name}"
                 )));
             }
         }
-        let closed = directory.ancestors().skip(1).find(|it| {
-            let metadata = fs::metadata(it);
-            !metadata.is_ok_and(|metadata| self.may_pass(&metadata))
-        });
+        let becomes_his = |it: &Passed| others.iter().any(|other| it.is(other));
+        // From then on he could put another link there.
+        if way.before_links().iter().any(becomes_his) {
+            let name = directory.display();
+            return Ok(Some(format!(
+                "a symbolic link on the way to {name} lies in a directory that becomes his"
+            )));
+        }
+        let mut passed = way.passed.iter();
+        let closed = passed.find(|it| !self.may_pass(&it.found) && !becomes_his(it));
         Ok(closed.map(|it| {
-            let it = it.display();
+            let it = it.name.display();
             format!("user {self} may not pass through {it}: chmod o+x {it}")
         }))
     }
 
-    fn may_pass(self, directory: &Metadata) -> bool {
+    fn may_pass(self, directory: &Stat) -> bool {
         let right = match directory {
-            it if it.uid() == self.uid => 0o100,
-            it if it.gid() == self.gid => 0o010,
+            it if it.st_uid == self.uid => 0o100,
+            it if it.st_gid == self.gid => 0o010,
             _ => 0o001,
         };
-        directory.mode() & right != 0
+        directory.st_mode & right != 0
+    }
+
+    /// Why a file that only root is to choose must not be where it is, if so: he could put another
+    /// in its place once he has the directories that are `handed` over to him.
+    ///
+    /// # Errors
+    /// If nothing can be looked at.
+    pub fn obstacle_of_file(self, file: &Path, handed: &[&Path]) -> io::Result<Option<String>> {
+        let (way, handed) = (Way::as_far_as_possible(file)?, places(handed));
+        let is_his = |it: &&Passed| {
+            let (found, is_handed) = (&it.found, handed.iter().any(|other| it.is(other)));
+            is_handed || self.may_replace(found.st_uid, found.st_gid, found.st_mode)
+        };
+        Ok(way.passed.iter().find(is_his).map(|it| {
+            let (file, it) = (file.display(), it.name.display());
+            format!("he could put another file in the place of {file}: move it out of {it}")
+        }))
     }
 
     /// Whether he could put something else in the place of what is in this directory.
@@ -140,25 +169,30 @@ impl User {
     }
 
     fn may_replace_in(self, directory: &Metadata) -> bool {
-        let mode = directory.mode();
-        let is_kept_apart = mode & 0o1000 != 0;
-        let by_mode = mode & 0o002 != 0 || (mode & 0o020 != 0 && directory.gid() == self.gid);
-        directory.uid() == self.uid || (by_mode && !is_kept_apart)
+        self.may_replace(directory.uid(), directory.gid(), directory.mode())
     }
 
-    /// Makes his what root has in this directory, and then the directory.
+    fn may_replace(self, uid: u32, gid: u32, mode: u32) -> bool {
+        let is_kept_apart = mode & 0o1000 != 0;
+        let by_mode = mode & 0o002 != 0 || (mode & 0o020 != 0 && gid == self.gid);
+        uid == self.uid || (by_mode && !is_kept_apart)
+    }
+
+    /// Makes his what root has in this directory, and then the directory, together with `others`.
     ///
     /// # Errors
-    /// If it cannot be read, or owners cannot be changed.
-    pub fn hand_over(self, directory: &Path) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = as_owner_of(directory, || open(directory, flags, Mode::empty()));
-        let directory = match opened {
-            Err(Errno::NOENT) => return Ok(()),
-            opened => opened?,
+    /// If there is an obstacle, it cannot be read, or owners cannot be changed.
+    pub fn hand_over(self, directory: &Path, others: &[&Path]) -> io::Result<()> {
+        let way = match Way::to(directory, false) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
         };
-        self.hand_over_all_in(&directory, DEEPEST)?;
-        self.give(&directory)
+        // It may be another than the one that was looked at before.
+        if let Some(why) = self.obstacle_at(&way, directory, others)? {
+            return Err(io::Error::other(why));
+        }
+        self.hand_over_all_in(&way.end, DEEPEST)?;
+        self.give(&way.end)
     }
 
     fn hand_over_all_in(self, directory: &OwnedFd, deepest: usize) -> io::Result<()> {
@@ -218,10 +252,13 @@ impl User {
     }
 }
 
-/// Does something with what is at `path`, or is to be, as its owner or that of the closest directory
-/// above it that this process sees. Only root does so that has no right to what others keep closed
-/// (`CAP_DAC_OVERRIDE`), as in a unit of systemd.
+/// Does something with what is at `path`, or is to be, as its owner, or as that of the closest
+/// directory above it that this process sees. Only root does so that has no right to what others
+/// keep closed (`CAP_DAC_OVERRIDE`), as in a unit of systemd.
 pub fn as_owner_of<T>(path: &Path, task: impl FnOnce() -> T) -> T {
+    if !is_root_that_is_shut_out() {
+        return task();
+    }
     let mut seen = path.ancestors().filter_map(|it| fs::metadata(it).ok());
     match seen.next() {
         Some(found) => as_owner((found.uid(), found.gid()), task),
@@ -229,7 +266,7 @@ pub fn as_owner_of<T>(path: &Path, task: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Does something with files of this user and group as they, in the same case.
+/// Does something with files as this user and group, in the same case.
 fn as_owner<T>(owner: (u32, u32), task: impl FnOnce() -> T) -> T {
     let _identity = (owner.0 != 0 && is_root_that_is_shut_out()).then(|| Identity::take(owner));
     task()
@@ -313,11 +350,62 @@ pub fn make_private_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a directory with mode 0700, and those above it, unless it is there. Root follows no link
+/// on the way that somebody else may have put there.
+///
+/// # Errors
+/// If it cannot be made, or there is such a link.
+pub fn make_private_directories(path: &Path) -> io::Result<()> {
+    if geteuid().is_root() {
+        return Way::to(path, true).map(drop);
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Opens a file of a state directory for reading. Where somebody else may have put something, root
+/// follows no link, and has no more rights to the file than the owner of its directory.
+///
+/// # Errors
+/// If it cannot be read, or is a link or no regular file there.
+pub fn open_state(path: &Path) -> io::Result<File> {
+    if !geteuid().is_root() {
+        return File::open(path);
+    }
+    let way = Way::to(folder(path), false)?;
+    let name = path.file_name().ok_or(Errno::ISDIR)?;
+    let end = way.end()?;
+    let (found, is_open) = (end.found, end.is_open());
+    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    if is_open {
+        flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    }
+    let file = {
+        let owner = (found.st_uid, found.st_gid);
+        let _identity = (owner.0 != 0).then(|| Identity::take(owner));
+        File::from(openat(&way.end, name, flags, Mode::empty())?)
+    };
+    let opened = file.metadata()?;
+    let is_his = found.st_uid != 0 && opened.uid() == found.st_uid;
+    if is_open && !(opened.is_file() && (is_his || opened.nlink() == 1)) {
+        let why = "it is no file of its own, and somebody else may have put it there";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(file)
+}
+
+/// Which directories these are, of those that are there.
+fn places(directories: &[&Path]) -> Vec<Stat> {
+    let ways = directories.iter().filter_map(|it| Way::to(it, false).ok());
+    ways.filter_map(|way| Some(way.end().ok()?.found)).collect()
+}
+
 /// The directory that a path names something in.
 pub(crate) fn folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
+
+mod way;
 
 #[cfg(test)]
 mod tests;

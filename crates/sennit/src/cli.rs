@@ -156,8 +156,7 @@ struct EdgeArgs {
 
 #[derive(Debug, Args)]
 struct UserArg {
-    /// Whose the daemon is once it has started: a user, or UID:GID [default: sennit if there is
-    /// such a user, else who starts it]
+    /// Whose the daemon is once it has started: a user, or UID:GID [default: who starts it]
     #[arg(long = "user", value_name = "NAME")]
     name: Option<String>,
 }

@@ -95,8 +95,12 @@ impl Tunnel {
     /// still is, though no other may be any more.
     pub(crate) fn change_treatment(&mut self, pipe: &mut Pipe, treatment: Treatment, now: Instant) {
         let repaired = self.repairs(pipe);
+        let was_reliable = repaired && pipe.recovery.is_reliable();
         self.set_treatment(treatment);
         pipe.set_treatment(treatment);
+        if !was_reliable && pipe.recovery.is_reliable() {
+            pipe.recovery.become_reliable(now);
+        }
         if repaired && !self.repairs(pipe) {
             pipe.recovery.owe(now);
         }
@@ -307,14 +311,14 @@ impl Tunnel {
 
     /// How long a packet may be missing here because it is sent again.
     pub(super) fn repair_time(&self, pipe: &Pipe) -> Duration {
-        if pipe.recovery.is_reliable() && self.repairs(pipe) {
-            return ENDLESS;
-        }
+        let polled = self.round.polled;
         if !self.repairs(pipe) {
             return Duration::ZERO;
         }
+        if pipe.recovery.is_reliable() && !pipe.recovery.is_settling(polled) {
+            return ENDLESS;
+        }
         let resequencer = &pipe.resequencer;
-        let polled = self.round.polled;
         let is_used = |path: &&Path| resequencer.is_used(number(path.id), polled);
         let of_used = self.paths.iter().filter(is_used).map(usual_rtt).max();
         repair_time(self.slowest(), of_used.unwrap_or_default())

@@ -450,9 +450,10 @@ impl Tunnel {
             .handle_sent(flow, packet, ordered, paths, before, now);
         // Halves have no room for a second number, nor for a template's.
         let protects = whole && codec.takes_repairs();
+        let more = !queue.is_empty() && !pipe.protection.leaves_transfers();
         let sending = pipe.protection.sending(in_order).filter(|_| protects);
         let source = sending.and_then(|sending| {
-            sending.set_more(!queue.is_empty());
+            sending.set_more(more);
             let source = sending.protect(&header, checksum, packet, paths, now);
             // A group ends where it is full, wherever the batch does.
             sending.make_repairs(codec, now);

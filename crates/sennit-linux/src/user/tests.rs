@@ -1,4 +1,7 @@
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use rustix::thread::{CapabilitySets, set_capabilities};
 
 use super::*;
 
@@ -50,6 +53,7 @@ fn what_is_handed_over_is_what_root_has_there_and_nothing_that_a_link_leads_to()
     fs::write(&theirs, "").unwrap();
     fs::write(&secret, "").unwrap();
     let state = tempfile::tempdir().unwrap();
+    set_mode(state.path(), 0o700);
     let at = |name: &str| state.path().join(name);
     fs::create_dir(at("next")).unwrap();
     for name in ["edge.key", "next/ca.key"] {
@@ -61,7 +65,7 @@ fn what_is_handed_over_is_what_root_has_there_and_nothing_that_a_link_leads_to()
     fs::write(at("another's"), "").unwrap();
     chown(at("another's"), Some(7), Some(7)).unwrap();
 
-    SOMEBODY.hand_over(state.path()).unwrap();
+    SOMEBODY.hand_over(state.path(), &[]).unwrap();
 
     let his = (SOMEBODY.uid, SOMEBODY.gid);
     for name in ["", "edge.key", "next", "next/ca.key"] {
@@ -72,7 +76,7 @@ fn what_is_handed_over_is_what_root_has_there_and_nothing_that_a_link_leads_to()
         assert_eq!(owner(&path), (0, 0), "{}", path.display());
     }
     assert_eq!(owner(&at("another's")), (7, 7));
-    SOMEBODY.hand_over(&at("not there")).unwrap();
+    SOMEBODY.hand_over(&at("not there"), &[]).unwrap();
 }
 
 #[test]
@@ -85,18 +89,24 @@ fn a_directory_that_is_not_sennits_alone_is_not_handed_over() {
     fs::create_dir(&state).unwrap();
     set_mode(&state, 0o700);
     set_mode(above.path(), 0o700);
-    let obstacle = || SOMEBODY.obstacle(&state).unwrap().unwrap_or_default();
+    let obstacle = || SOMEBODY.obstacle(&state, &[]).unwrap().unwrap_or_default();
 
     assert!(obstacle().contains("chmod o+x"), "{}", obstacle());
     set_mode(above.path(), 0o711);
     assert_eq!(obstacle(), "");
+    let records = state.join("records");
+    fs::create_dir(&records).unwrap();
+    set_mode(&records, 0o700);
+    let with = |others| SOMEBODY.obstacle(&records, others).unwrap();
+    assert!(with(&[]).is_some_and(|it| it.contains("chmod o+x")));
+    assert_eq!(with(&[&state]), None, "that becomes his too");
     set_mode(&state, 0o755);
     assert!(obstacle().contains("chmod 700"), "{}", obstacle());
     chown(&state, Some(SOMEBODY.uid), None).unwrap();
     assert_eq!(obstacle(), "", "it is his");
     chown(&state, Some(7), None).unwrap();
     assert!(obstacle().contains("belongs to user 7"), "{}", obstacle());
-    let missing = SOMEBODY.obstacle(&above.path().join("missing"));
+    let missing = SOMEBODY.obstacle(&above.path().join("missing"), &[]);
     assert_eq!(missing.unwrap(), None);
 }
 
@@ -107,8 +117,9 @@ fn what_roots_commands_make_in_a_directory_is_its_owners_and_no_link_of_his_lead
     }
     let state = tempfile::tempdir().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
+    set_mode(state.path(), 0o700);
     let at = |name: &str| state.path().join(name);
-    SOMEBODY.hand_over(state.path()).unwrap();
+    SOMEBODY.hand_over(state.path(), &[]).unwrap();
     let his = (SOMEBODY.uid, SOMEBODY.gid);
 
     open_private(&at("hub.db")).unwrap();
@@ -180,4 +191,185 @@ fn a_thread_that_is_somebody_elses_reads_what_is_his_and_nothing_of_roots() {
     assert!(status.contains(&uid), "{status}");
     assert!(status.contains("\nGroups:\t \n"), "{status}");
     assert!(File::open(&roots).is_ok(), "the others are who they were");
+}
+
+/// Does something on a thread of root's that is shut out from what others keep closed.
+fn shut_out<T: Send>(task: impl FnOnce() -> T + Send) -> T {
+    let lacks = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    let shut_out = || {
+        let sets = capabilities(None).unwrap();
+        let kept = CapabilitySets {
+            effective: sets.effective.difference(lacks),
+            permitted: sets.permitted.difference(lacks),
+            inheritable: sets.inheritable,
+        };
+        set_capabilities(None, kept).unwrap();
+        task()
+    };
+    std::thread::scope(|scope| scope.spawn(shut_out).join().unwrap())
+}
+
+#[test]
+fn root_that_is_shut_out_hands_over_what_it_has_in_directories_that_are_closed_to_it() {
+    if !is_root() {
+        return;
+    }
+    let above = tempfile::tempdir().unwrap();
+    set_mode(above.path(), 0o711);
+    let at = |name: &str| above.path().join(name);
+    for name in ["state", "state/his", "state/his/deep", "state/roots"] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("key"), "").unwrap();
+        set_mode(&at(name), 0o700);
+    }
+    for name in ["state", "state/his"] {
+        chown(at(name), Some(SOMEBODY.uid), Some(SOMEBODY.gid)).unwrap();
+    }
+
+    shut_out(|| {
+        let state = at("state");
+        File::open(state.join("key")).expect_err("it is closed");
+        for directory in [state.clone(), state.join("his"), state.join("roots")] {
+            assert_eq!(SOMEBODY.obstacle(&directory, &[]).unwrap(), None);
+            SOMEBODY.hand_over(&directory, &[]).unwrap();
+        }
+        SOMEBODY.hand_over(&state.join("not there"), &[]).unwrap();
+        chown(above.path(), Some(0), Some(0)).expect("root is who it was");
+    });
+
+    for name in ["state", "state/his", "state/his/deep", "state/roots"] {
+        let his = (SOMEBODY.uid, SOMEBODY.gid);
+        assert_eq!(owner(&at(name)), his, "{name}");
+        assert_eq!(owner(&at(name).join("key")), his, "{name}");
+    }
+}
+
+#[test]
+fn root_that_is_shut_out_is_the_owner_of_files_for_as_long_as_a_task_takes() {
+    if !is_root() {
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let secret = state.path().join("secret");
+    fs::write(&secret, "").unwrap();
+    set_mode(&secret, 0o600);
+    set_mode(state.path(), 0o700);
+    chown(&secret, Some(7), Some(7)).unwrap();
+    SOMEBODY.hand_over(state.path(), &[]).unwrap();
+    let users = || {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let lines = status.lines().filter(|line| line.starts_with("Uid:"));
+        lines.map(str::to_owned).collect::<String>()
+    };
+
+    shut_out(|| {
+        let made = state.path().join("made");
+        as_owner_of(&made, || File::create(&made)).unwrap();
+        assert_eq!(users(), "Uid:\t0\t0\t0\t0");
+        let inner = || as_owner_of(&made, || File::open(&made));
+        as_owner_of(state.path(), || inner().map(|_| File::open(&made).unwrap())).unwrap();
+        let error = as_owner_of(&secret, || File::open(&secret)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        let failing = || as_owner_of(state.path(), || resume_unwind(Box::new(())));
+        catch_unwind(AssertUnwindSafe(failing)).unwrap_err();
+        assert_eq!(users(), "Uid:\t0\t0\t0\t0");
+    });
+
+    assert_eq!(
+        owner(&state.path().join("made")),
+        (SOMEBODY.uid, SOMEBODY.gid)
+    );
+    assert_eq!(
+        as_owner_of(&secret, users),
+        "Uid:\t0\t0\t0\t0",
+        "root that may all stays root"
+    );
+}
+
+#[test]
+fn nothing_is_handed_over_or_made_through_a_link_that_somebody_else_may_have_put_there() {
+    if !is_root() {
+        return;
+    }
+    let above = tempfile::tempdir().unwrap();
+    set_mode(above.path(), 0o711);
+    let at = |name: &str| above.path().join(name);
+    for name in ["state", "roots"] {
+        fs::create_dir(at(name)).unwrap();
+        set_mode(&at(name), 0o700);
+    }
+    let (link, state) = (at("state/dock"), at("state"));
+    symlink(at("roots"), &link).unwrap();
+    let refuses = |others: &[&Path]| {
+        let obstacle = SOMEBODY.obstacle(&link, others).unwrap();
+        assert!(obstacle.is_some_and(|it| it.contains("symbolic link")));
+        SOMEBODY.hand_over(&link, others).unwrap_err();
+        assert_eq!(owner(&at("roots")), (0, 0));
+    };
+
+    refuses(&[&state, &link]);
+    SOMEBODY.hand_over(&state, &[]).unwrap();
+    refuses(&[&link]);
+    make_private_directories(&link.join("deep")).unwrap_err();
+    assert!(!at("roots/deep").exists());
+    make_private_directories(&at("state/new/deep")).unwrap();
+    SOMEBODY.hand_over(&at("state/new"), &[]).unwrap();
+    assert_eq!(owner(&at("state/new/deep")), (SOMEBODY.uid, SOMEBODY.gid));
+}
+
+#[test]
+fn root_reads_in_a_directory_of_somebody_else_what_is_his_and_through_no_link() {
+    if !is_root() {
+        return;
+    }
+    let above = tempfile::tempdir().unwrap();
+    set_mode(above.path(), 0o711);
+    let at = |name: &str| above.path().join(name);
+    for name in ["state", "roots"] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("key"), name).unwrap();
+        set_mode(&at(name).join("key"), 0o600);
+    }
+    SOMEBODY.hand_over(&at("state"), &[]).unwrap_err();
+    set_mode(&at("state"), 0o700);
+    SOMEBODY.hand_over(&at("state"), &[]).unwrap();
+    symlink(at("roots/key"), at("state/link")).unwrap();
+    symlink(at("roots"), at("state/joining")).unwrap();
+    fs::hard_link(at("roots/key"), at("state/name")).unwrap();
+
+    open_state(&at("state/key")).unwrap();
+    open_state(&at("roots/key")).unwrap();
+    for name in ["state/link", "state/joining/key", "state/name"] {
+        open_state(&at(name)).expect_err(name);
+    }
+    let missing = open_state(&at("state/missing")).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_file_that_only_root_chooses_lies_where_the_user_puts_nothing() {
+    if !is_root() {
+        return;
+    }
+    let above = tempfile::tempdir().unwrap();
+    set_mode(above.path(), 0o711);
+    let at = |name: &str| above.path().join(name);
+    for name in ["state", "roots"] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("token"), "").unwrap();
+    }
+    symlink(at("state/token"), at("roots/link")).unwrap();
+    symlink(at("roots"), at("state/roots")).unwrap();
+    let state = at("state");
+    let is_refused = |name: &str, handed: &[&Path]| {
+        let obstacle = SOMEBODY.obstacle_of_file(&at(name), handed).unwrap();
+        obstacle.is_some_and(|it| it.contains("move it out of"))
+    };
+
+    let names = ["state/token", "roots/link", "state/roots/token"];
+    assert_eq!(names.map(|name| is_refused(name, &[])), [false; 3]);
+    assert_eq!(names.map(|name| is_refused(name, &[&state])), [true; 3]);
+    assert!(!is_refused("roots/token", &[&state]));
+    chown(&state, Some(SOMEBODY.uid), None).unwrap();
+    assert_eq!(names.map(|name| is_refused(name, &[])), [true; 3]);
 }

@@ -25,8 +25,9 @@ const PACKET_NUMBER: usize = 2;
 /// What is sent, as a part of what the best link carries.
 const OFFERED: f64 = 1.2;
 /// What arrives at least, as a part of what the best link carries. The rest is for what is counted
-/// nowhere: acknowledgements, repairs, and packets that are protected in advance.
-const LEAST: f64 = 0.9;
+/// nowhere: acknowledgements, and repairs, of which `fec = "auto"` sends up to a tenth where links
+/// lose as many packets as here.
+const LEAST: f64 = 0.85;
 /// Parts of a step in which packets are handed over, so that they are no bursts.
 const PARTS: u32 = 10;
 /// Steps of a window: ten seconds.
@@ -233,20 +234,20 @@ mod tests {
     #[test]
     fn what_falls_short_of_the_best_link_for_ten_seconds_is_told() {
         assert_eq!(judge(&record(95_000), BEST), Ok(0.95));
-        let told = judge(&record(89_000), BEST).unwrap_err();
+        let told = judge(&record(84_000), BEST).unwrap_err();
         assert!(
-            told.contains("89.0 % of what the best link carries, 8.0 Mbit/s"),
+            told.contains("84.0 % of what the best link carries, 8.0 Mbit/s"),
             "{told}"
         );
 
         let mut late = record(100_000);
-        late[JUDGED - WINDOW..].fill(85_000);
+        late[JUDGED - WINDOW..].fill(80_000);
         assert!(judge(&late, BEST).is_err(), "the last window counts");
         let mut silent = record(100_000);
-        silent[50..61].fill(0);
+        silent[50..66].fill(0);
         assert!(
             judge(&silent, BEST).is_err(),
-            "nothing for more than a second"
+            "nothing for more than one and a half seconds"
         );
     }
 

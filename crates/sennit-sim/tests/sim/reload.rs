@@ -140,6 +140,32 @@ fn what_left_while_lost_packets_were_repaired_arrives_though_they_are_no_more() 
     }
 }
 
+/// What was lost before would have been waited for, as long as reliable packets are, though nobody
+/// sends it again.
+#[test]
+fn a_class_that_becomes_reliable_does_not_stand_still() {
+    for seed in 0..8 {
+        let mut world = world(&["20/20/10%", "20/30/10%"], seed);
+        treat(&mut world, |it| {
+            (it.delivery, it.fec) = (Delivery::Datagram, Fec::Off);
+        });
+        let (mut up, mut sent) = (Stream::new(MS, 600, world.now()), 0);
+        both_ways(&mut world, &mut up, &mut sent, SECOND);
+        treat(&mut world, |it| it.delivery = Delivery::Reliable);
+        both_ways(&mut world, &mut up, &mut sent, SECOND);
+        came_down(&mut world);
+        let mut at_hub = up.sent() as usize - up.lost();
+        for moment in 0..10 {
+            both_ways(&mut world, &mut up, &mut sent, 300 * MS);
+            let down = came_down(&mut world).len();
+            let arrived = up.sent() as usize - up.lost();
+            let up_now = arrived - at_hub;
+            assert!(down > 0 && up_now > 0, "{seed} {moment}: {down} {up_now}");
+            at_hub = arrived;
+        }
+    }
+}
+
 /// A hub of before takes another treatment with another request alone. What waits, and what is
 /// under way of reliable delivery, leaves over the next tunnel.
 #[test]

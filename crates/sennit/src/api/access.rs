@@ -13,6 +13,7 @@ use std::{io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Ins
 use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 use axum::http::{HeaderMap, StatusCode, header};
 use schemars::JsonSchema;
+use sennit_linux::as_owner_of;
 use serde::Serialize;
 
 use super::{ApiError, limit::Limit, problem::Problem};
@@ -80,7 +81,7 @@ impl Access {
     pub(super) fn load(config: &ApiConfig) -> Result<Self, ApiError> {
         let mut tokens = Vec::new();
         for (role, file) in token_files(config) {
-            let found = read_tokens(file)?;
+            let found = as_owner_of(file, || read_tokens(file))?;
             tokens.extend(found.iter().map(|token| (role, hash(token))));
         }
         Ok(Self {

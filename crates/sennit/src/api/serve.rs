@@ -26,6 +26,7 @@ use rustls::{
         pem::{self, PemObject as _},
     },
 };
+use sennit_linux::as_owner_of;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -60,7 +61,8 @@ pub(super) fn tls(config: &ApiConfig) -> Result<Option<TlsAcceptor>, ApiError> {
     };
     let read = |path: &Path| {
         let path = path.to_path_buf();
-        read_regular_file(&path).map_err(|source| ApiError::File { path, source })
+        let read = as_owner_of(&path, || read_regular_file(&path));
+        read.map_err(|source| ApiError::File { path, source })
     };
     let (chain, key) = (read(&files.certificate)?, read(&files.key)?);
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();

@@ -1,9 +1,9 @@
 //! Files and directories that a config names: what a daemon may read and write from its start on.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{ApiConfig, Config, EdgeConfig, Notify};
+use super::{ApiConfig, Config, EdgeConfig, HubConfig, Notify};
 
 type Place = (&'static str, PathBuf);
 
@@ -39,17 +39,41 @@ fn places(config: &Config) -> Vec<Place> {
     owned.collect()
 }
 
+impl HubConfig {
+    /// The config itself, which is in `file`, and those that it names for a daemon to read.
+    pub(crate) fn files<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
+        let named = of_api(&self.api).chain(secrets(&self.notify));
+        let named = named.map(|(_, path)| path.as_path());
+        [file].into_iter().chain(named).collect()
+    }
+}
+
+impl EdgeConfig {
+    /// The config itself, which is in `file`, and those that it names for an edge to read.
+    pub(crate) fn files<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
+        let named = of_api(&self.api).chain(secrets(&self.notify));
+        let named = named.chain(of_proxy(self));
+        let named = named.map(|(_, path)| path.as_path());
+        [file].into_iter().chain(named).collect()
+    }
+}
+
 fn of_edge(edge: &EdgeConfig) -> Vec<(&'static str, &PathBuf)> {
     let mut places = vec![
         ("state", &edge.state),
         ("records", &edge.records),
         ("control", &edge.control),
     ];
-    if let Some(proxy) = &edge.proxy {
-        places.push(("proxy_ca", &proxy.ca));
-        places.extend(proxy.bearer.as_ref().map(|it| ("bearer", it)));
-    }
+    places.extend(of_proxy(edge));
     places
+}
+
+fn of_proxy(edge: &EdgeConfig) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+    let proxy = edge.proxy.iter();
+    proxy.flat_map(|proxy| {
+        let bearer = proxy.bearer.iter().map(|it| ("bearer", it));
+        [("proxy_ca", &proxy.ca)].into_iter().chain(bearer)
+    })
 }
 
 fn of_api(api: &ApiConfig) -> impl Iterator<Item = (&'static str, &PathBuf)> {

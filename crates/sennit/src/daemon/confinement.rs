@@ -22,9 +22,6 @@ static HELD: OnceLock<Held> = OnceLock::new();
 /// What every daemon writes to beside its own.
 const DEVICES: [&str; 2] = ["/dev/net/tun", "/dev/null"];
 
-/// The user that packages make for daemons.
-const USUAL_USER: &str = "sennit";
-
 /// What a daemon goes on with.
 pub(super) struct Belongings<'a> {
     /// Its config.
@@ -37,12 +34,34 @@ pub(super) struct Belongings<'a> {
 /// Gives the directories that are `kept` to the user that the daemon is to become: the one that is
 /// `wanted`, by name or number. Unless somebody is, that is the user of packages where there is
 /// one, and otherwise the daemon stays who it is.
-pub(super) fn hand_over(kept: &[&Path], wanted: Option<&str>) -> Result<Option<User>, Failure> {
+///
+/// These `files` are root's to choose: in a directory that the user has, he could have root read
+/// what he likes at the next start.
+pub(super) fn hand_over(
+    kept: &[&Path],
+    files: &[&Path],
+    wanted: Option<&str>,
+) -> Result<Option<User>, Failure> {
     let Some(user) = choose(wanted, kept)? else {
         return Ok(None);
     };
+    let mut obstacles = files.iter().filter_map(|file| {
+        let obstacle = user.obstacle_of_file(file, kept);
+        obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", file.display())))
+    });
+    match (obstacles.next(), wanted) {
+        (None, _) => {}
+        (Some(why), Some(name)) => {
+            let cannot = format!("the daemon cannot become user {name}: {why}");
+            return Err(Failure::runtime(cannot).hint("or let it stay root: --user root"));
+        }
+        (Some(why), None) => {
+            tracing::warn!(why, "the daemon stays root, though there is a user for it");
+            return Ok(None);
+        }
+    }
     for directory in kept {
-        user.hand_over(directory).map_err(|error| {
+        user.hand_over(directory, kept).map_err(|error| {
             let what = format!("cannot hand {} over to user {user}", directory.display());
             Failure::runtime(format!("{what}: {error}"))
                 .hint("or let the daemon stay root: --user root")
@@ -90,34 +109,21 @@ pub(super) fn begin(own: &Belongings<'_>, user: Option<User>) -> Result<(), Fail
 
 /// As whom the daemon goes on, if it does not stay who it is.
 fn choose(wanted: Option<&str>, kept: &[&Path]) -> Result<Option<User>, Failure> {
-    let is_root = geteuid().is_root();
-    if wanted.is_none() && !is_root {
+    let Some(name) = wanted else {
         return Ok(None);
-    }
-    let name = wanted.unwrap_or(USUAL_USER);
-    let user = match (User::find(name), wanted) {
-        (Some(user), _) => user,
-        (None, None) => return Ok(None),
-        (None, Some(name)) => {
-            let make = format!("make one: useradd --system --user-group {name}");
-            let none = format!("there is no user {name} on this host");
-            return Err(Failure::usage(none).hint(make));
-        }
+    };
+    let Some(user) = User::find(name) else {
+        let make = format!("make one: useradd --system --user-group {name}");
+        let none = format!("there is no user {name} on this host");
+        return Err(Failure::usage(none).hint(make));
     };
     if user.uid() == geteuid().as_raw() {
         return Ok(None);
     }
-    match (obstacle(user, kept), wanted) {
-        (None, _) => Ok(Some(user)),
-        (Some(why), Some(_)) => {
-            let cannot = format!("the daemon cannot become user {name}: {why}");
-            Err(Failure::runtime(cannot).hint("or let it stay root: --user root"))
-        }
-        (Some(why), None) => {
-            tracing::warn!(why, "the daemon stays root, though there is a user {name}");
-            Ok(None)
-        }
-    }
+    obstacle(user, kept).map_or(Ok(Some(user)), |why| {
+        let cannot = format!("the daemon cannot become user {name}: {why}");
+        Err(Failure::runtime(cannot).hint("or let it stay root: without --user"))
+    })
 }
 
 fn obstacle(user: User, kept: &[&Path]) -> Option<String> {
@@ -125,7 +131,7 @@ fn obstacle(user: User, kept: &[&Path]) -> Option<String> {
         return Some("that takes CAP_SETUID, CAP_SETGID and CAP_CHOWN".into());
     }
     kept.iter().find_map(|directory| {
-        let obstacle = user.obstacle(directory);
+        let obstacle = user.obstacle(directory, kept);
         obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", directory.display())))
     })
 }

@@ -37,8 +37,6 @@ mod watch;
 mod way;
 
 use std::{
-    fs::DirBuilder,
-    os::unix::fs::DirBuilderExt,
     path::Path,
     sync::{Arc, Weak},
     time::Instant,
@@ -46,7 +44,7 @@ use std::{
 
 use sennit_core::ClassId;
 use sennit_linux::{
-    DeviceName, Footprint, Rules, as_owner_of,
+    DeviceName, Footprint, Rules,
     poller::Interest,
     tun::{Offload, Tun, TunConfig},
 };
@@ -97,10 +95,7 @@ fn make_records(config: &EdgeConfig) {
     if config.records == config.state {
         return;
     }
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    let made = as_owner_of(&config.records, || builder.create(&config.records));
-    if let Err(error) = made {
+    if let Err(error) = sennit_linux::make_private_directories(&config.records) {
         let directory = config.records.display();
         let help = "make it, or let the unit write there (ReadWritePaths=)";
         tracing::warn!(%error, %directory, "cannot make the directory of `records`: {help}");
@@ -128,7 +123,7 @@ fn confine(
     let entrance = Entrance::open(&config.control)?;
     make_records(config);
     let kept: [&Path; 2] = [&config.state, &config.records];
-    let user = confinement::hand_over(&kept, user)?;
+    let user = confinement::hand_over(&kept, &config.files(file), user)?;
     let hold = || guard(&config.device, config.blocked());
     claim::clean_up_before(&config.state, "edge", &config.device, hold);
     supervisor::find();

@@ -149,7 +149,7 @@ fn confine(
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
     let kept: [&Path; 1] = [&config.state];
-    let user = confinement::hand_over(&kept, user)?;
+    let user = confinement::hand_over(&kept, &config.files(file), user)?;
     claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
     as_owner_of(&config.state, || identity::settle(&config.state))?;
     supervisor::find();

@@ -1,9 +1,9 @@
 //! Identity files: private ones have mode 0600, each is written whole or not at all, and what root
 //! writes into a directory of another user is that user's.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use zeroize::Zeroizing;
@@ -19,7 +19,7 @@ pub(super) enum Access {
 
 /// Makes the state directory with mode 0700; one that is there keeps its mode.
 pub(super) fn make_state_dir(path: &Path) -> Result<(), IdentityError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let made = sennit_linux::make_private_directories(path);
     made.map_err(|source| IdentityError::Io {
         action: "create",
         path: path.into(),
@@ -118,8 +118,9 @@ pub(super) fn remove_if_any(path: &Path) -> Result<(), IdentityError> {
     }
 }
 
+/// The text of a file of a state directory.
 pub(super) fn read(path: &Path) -> Result<String, IdentityError> {
-    fs::read_to_string(path).map_err(|source| IdentityError::Io {
+    read_text(path).map_err(|source| IdentityError::Io {
         action: "read",
         path: path.into(),
         source,
@@ -141,7 +142,22 @@ pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, IdentityErr
 /// The text of a file with a secret in it that somebody else made, and may have made badly.
 pub(super) fn read_secret(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     warn_if_exposed(path);
-    read(path).map(Zeroizing::new)
+    read_named(path).map(Zeroizing::new)
+}
+
+/// The text of a file that a config names, wherever its name leads.
+pub(super) fn read_named(path: &Path) -> Result<String, IdentityError> {
+    fs::read_to_string(path).map_err(|source| IdentityError::Io {
+        action: "read",
+        path: path.into(),
+        source,
+    })
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    sennit_linux::open_state(path)?.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Says so when others can read or change a file with a secret in it.
@@ -162,7 +178,7 @@ fn exposure(path: &Path) -> Option<u32> {
 
 /// The text of `path`, or `None` when there is no such file.
 pub(super) fn read_if_any(path: &Path) -> Result<Option<String>, IdentityError> {
-    match fs::read_to_string(path) {
+    match read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(IdentityError::Io {

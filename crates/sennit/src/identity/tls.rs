@@ -28,6 +28,7 @@ use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, OtherError,
     RootCertStore, ServerConfig, SignatureScheme, SupportedCipherSuite, WantsVerifier,
 };
+use sennit_linux::as_owner_of;
 
 use super::files;
 use super::kept::Kept;
@@ -217,7 +218,7 @@ fn has_aes_instructions() -> bool {
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
-    let text = files::read(path)?;
+    let text = as_owner_of(path, || files::read_named(path))?;
     let damaged = |what: &str| IdentityError::Damaged {
         path: path.into(),
         what: what.into(),
@@ -237,7 +238,7 @@ fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
 
 /// The token in the file at `path` (RFC 6750 §2.1).
 fn bearer(path: &Path) -> Result<String, IdentityError> {
-    let text = files::read_secret(path)?;
+    let text = as_owner_of(path, || files::read_secret(path))?;
     let token = text.trim();
     let legal = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
     if token.is_empty() || !token.chars().all(legal) {

@@ -6,6 +6,7 @@ use aws_lc_rs::hmac;
 use axum::http::{Request, Uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use sennit_linux::as_owner_of;
 use serde_json::json;
 
 use super::{NotifyError, read_secret};
@@ -36,7 +37,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn load(config: &Notify) -> Result<Self, NotifyError> {
         let secret = config.secret.as_ref();
-        let secret = secret.map(|path| Ok((path, read_secret(path)?)));
+        let secret = secret.map(|path| Ok((path, as_owner_of(path, || read_secret(path))?)));
         let secret = secret.transpose()?;
         let (mut key, mut token) = (None, None);
         match (config.kind, secret) {

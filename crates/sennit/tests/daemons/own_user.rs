@@ -1,8 +1,10 @@
 //! Daemons that are not root: what is theirs, what stays root's, and that all works as with root.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use sennit::status::Status;
 use sennit_lab::Role;
@@ -31,10 +33,53 @@ fn start<'w>(
     on: Role,
     (role, user, config): (&str, &str, &str),
 ) -> Daemon<'w> {
-    let file = world.write(&format!("{name}.toml"), config);
-    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    let file = write_config(world, name, config);
     let mut command = world.host(on).command(SENNIT);
     command.args([role, "--user", user, "--config"]).arg(file);
+    world.spawn(name, on, command)
+}
+
+fn write_config(world: &World, name: &str, config: &str) -> PathBuf {
+    let file = world.write(&format!("{name}.toml"), config);
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    file
+}
+
+/// `None`, said loudly, also where rights cannot be taken from a program.
+fn world_with_setpriv() -> Option<World> {
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        #[expect(clippy::explicit_write, reason = "the macro's output is captured")]
+        writeln!(io::stderr(), "SKIPPED: needs setpriv of util-linux").unwrap();
+        return None;
+    }
+    World::with_two_links()
+}
+
+/// A command of this program with no more rights than the unit of a role gives to it, together with
+/// what the unit of a daemon with a user of its own has beside that.
+fn as_in_unit(world: &World, on: Role, role: &str) -> Command {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let unit = format!("systemd/sennit-{role}.service");
+    let texts = [&unit, "own-user.conf"].map(|it| fs::read_to_string(units.join(it)).unwrap());
+    let sets = texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let names = sets.flat_map(|set| set.split_whitespace());
+    let added = names.map(|name| name.replace("CAP_", ",+").to_lowercase());
+    let set = format!("--bounding-set=-all{}", added.collect::<String>());
+    let mut command = world.host(on).command("setpriv");
+    command.args([&set, "--no-new-privs", SENNIT]);
+    command
+}
+
+/// Starts a daemon as its unit does, but as that user.
+fn start_as_in_unit<'w>(world: &'w World, name: &str, role: &str, config: &str) -> Daemon<'w> {
+    let on = if role == "hub" { Role::Hub } else { Role::Edge };
+    let file = write_config(world, name, config);
+    let user = format!("{UID}:{GID}");
+    let mut command = as_in_unit(world, on, role);
+    command.args([role, "--user", &user, "--config"]).arg(file);
     world.spawn(name, on, command)
 }
 
@@ -125,6 +170,87 @@ fn a_daemon_that_is_not_root_carries_traffic_stops_and_starts_again() {
         van.start_again();
         van.wait_until_up();
     }
+}
+
+#[test]
+fn a_daemon_with_the_rights_of_its_unit_gets_at_what_is_its_users_by_now() {
+    let Some(world) = world_with_setpriv() else {
+        return;
+    };
+    let before = [Role::Hub, Role::Edge].map(|role| traces(world.host(role)));
+    set_mode(&world, 0o711);
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let token = world.write("token", &"t".repeat(40));
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    let token = format!("[api]\nread_token = 'file:{}'\n", token.display());
+    let config = world.hub_config(&token);
+    for round in 0..2 {
+        let hub = start_as_in_unit(&world, "hub", "hub", &config);
+        hub.wait_until_up();
+        if round == 0 {
+            world.join("van");
+        }
+        let records = world.path("van").join("records");
+        let edge = Edge {
+            more: &format!("records = '{}'", records.display()),
+            ..Edge::default()
+        };
+        let edge_config = world.edge_config(&edge);
+        let van = start_as_in_unit(&world, "van", "edge", &edge_config);
+        van.wait_until_up();
+        ping(van.host, HUB_INNER[0]);
+        for (mut daemon, name, role, on) in [
+            (van, "van", "edge", Role::Edge),
+            (hub, "hub", "hub", Role::Hub),
+        ] {
+            assert_whose(&daemon);
+            assert_his(&world.path(name));
+            let mut reload = as_in_unit(&world, on, role);
+            reload.args(["reload", "--config"]);
+            let reloaded = run(reload.arg(world.path(&format!("{name}.toml"))));
+            assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+            assert_eq!(daemon.stop().code(), Some(0));
+            assert!(!world.path(&format!("{name}.sock")).exists());
+            leave_behind(&world.path(name));
+        }
+        let after = [Role::Hub, Role::Edge].map(|role| traces(world.host(role)));
+        assert_eq!(after, before);
+    }
+}
+
+/// Leaves in a directory what root has brought there, as from a backup.
+fn leave_behind(state: &Path) {
+    let folder = state.join("restored");
+    fs::create_dir_all(&folder).unwrap();
+    for file in [state.join("leftover"), folder.join("deeper")] {
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        chown(&file, Some(0), Some(0)).unwrap();
+    }
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).unwrap();
+    chown(&folder, Some(0), Some(0)).unwrap();
+}
+
+#[test]
+fn what_another_device_has_left_goes_with_the_rights_of_the_unit() {
+    let Some(world) = world_with_setpriv() else {
+        return;
+    };
+    let before = traces(world.host(Role::Hub));
+    set_mode(&world, 0o711);
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let config = world.hub_config("");
+    let mut killed = start_as_in_unit(&world, "hub", "hub", &config);
+    killed.wait_until_up();
+    killed.kill();
+
+    let other = config.replace("device = 'hub'", "device = 'other'");
+    let mut hub = start_as_in_unit(&world, "hub", "hub", &other);
+    hub.wait_until_up();
+
+    hub.wait_for_log(&["nothing is left of the earlier device"]);
+    assert_eq!(hub.stop().code(), Some(0));
+    assert_eq!(traces(world.host(Role::Hub)), before);
 }
 
 #[test]
@@ -253,6 +379,14 @@ fn a_daemon_says_why_it_cannot_be_a_user_and_stays_root_if_it_is_told_to() {
     let kept_out = ended(&UID.to_string());
     assert_eq!(kept_out.code, Some(1), "{}", kept_out.stderr);
     assert!(kept_out.stderr.contains("chmod o+x"), "{}", kept_out.stderr);
+    set_mode(&world, 0o711);
+    let token = world.write("hub/token", &"t".repeat(40));
+    let named = format!("[api]\nread_token = 'file:{}'\n", token.display());
+    world.write("hub.toml", &world.hub_config(&named));
+    let misplaced = ended(&UID.to_string());
+    assert_eq!(misplaced.code, Some(1), "{}", misplaced.stderr);
+    let said = misplaced.stderr;
+    assert!(said.contains("/token: move it out of"), "{said}");
     let state = fs::metadata(world.path("hub")).unwrap();
     assert_eq!(state.uid(), 0, "nothing was handed over");
 

@@ -310,6 +310,8 @@ fn events_are_listed_and_streamed_from_where_a_viewer_was_cut_off() {
         if listed["events"].as_array().unwrap().len() == 2 {
             break listed;
         }
+        // Who asks without a pause is turned away.
+        std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(listed["schema"], "sennit.events/1");
     assert_eq!(listed["events"][1]["text"], "link b is up");
@@ -366,7 +368,7 @@ fn history_and_metrics_are_to_be_had() {
         if history.code == 200 && !history.json()["series"].as_array().unwrap().is_empty() {
             break history.json();
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(history["series"][0]["name"], "total");
     assert_eq!(world.get("/v1/history?step=week").problem(), "bad_request");

@@ -37,17 +37,12 @@ const SYSTEMCTL: &str = r#"
 /// Runs a command in the workspace, as root of a host of its own, where systemd runs, as far as
 /// /run tells.
 fn run_under_systemd(directory: &Path, command: &str) -> Option<Output> {
-    // They would make a user of this host.
-    for tool in ["systemd-sysusers", "systemd-tmpfiles"] {
-        write_program(&directory.join(tool), "echo \"${0##*/} $*\" >>\"$AT/made\"");
-    }
     let inside = "mount -t tmpfs none /run || exit 99; mkdir -p /run/systemd/system; exec $COMMAND";
     let ran = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", inside])
         .env("PATH", beside(directory))
         .env("AT", directory)
         .env("LOCAL", directory.join("local"))
-        .env("STATE", directory.join("state"))
         .env("SENNIT", env!("CARGO_BIN_EXE_sennit"))
         .env("COMMAND", command)
         .env_remove("MAKEFLAGS")
@@ -131,32 +126,6 @@ fn a_first_installation_starts_nothing() {
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     assert_eq!(log, "daemon-reload\n");
-    let made = fs::read_to_string(folder.path().join("made")).unwrap();
-    assert_eq!(
-        made,
-        "systemd-sysusers /usr/lib/sysusers.d/sennit.conf\n\
-         systemd-tmpfiles --create /usr/lib/tmpfiles.d/sennit.conf\n"
-    );
-}
-
-#[test]
-fn the_user_that_packages_make_is_the_one_that_daemons_look_for_and_owns_what_they_keep() {
-    let of = |kind: &str| {
-        let text = fs::read_to_string(workspace().join(format!("packaging/{kind}.conf"))).unwrap();
-        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-        lines.next().unwrap().to_owned()
-    };
-
-    assert!(of("sysusers").starts_with("u sennit - "));
-    assert_eq!(of("tmpfiles"), "d /var/lib/sennit 0700 sennit sennit -");
-    let help = Command::new(env!("CARGO_BIN_EXE_sennit"))
-        .args(["edge", "--help"])
-        .output()
-        .unwrap();
-    let help = String::from_utf8_lossy(&help.stdout);
-    let words: Vec<&str> = help.split_whitespace().collect();
-    let default = "[default: sennit if there is such a user";
-    assert!(words.join(" ").contains(default), "{help}");
 }
 
 #[test]
@@ -189,9 +158,6 @@ fn what_make_installs_names_the_program_that_it_installs() {
         units += 1;
     }
     assert_eq!(units, super::units().len());
-    for kind in ["sysusers", "tmpfiles"] {
-        assert!(at(&format!("host/opt/sennit/lib/{kind}.d/sennit.conf")).is_file());
-    }
 }
 
 #[test]
