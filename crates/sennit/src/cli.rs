@@ -145,7 +145,7 @@ struct StateArg {
 #[command(after_help = "\
 Examples:
   sennit edge --config /etc/sennit/edge.toml
-  sennit edge --user root            # does not give root up")]
+  sennit edge --user sennit          # gives root up")]
 struct EdgeArgs {
     /// The edge's config
     #[arg(long, value_name = "FILE", default_value = config::DEFAULT_EDGE_FILE)]

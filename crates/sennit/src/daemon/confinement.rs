@@ -22,6 +22,8 @@ static HELD: OnceLock<Held> = OnceLock::new();
 /// What every daemon writes to beside its own.
 const DEVICES: [&str; 2] = ["/dev/net/tun", "/dev/null"];
 
+const STAY_ROOT: &str = "or let it stay root: without --user";
+
 /// What a daemon goes on with.
 pub(super) struct Belongings<'a> {
     /// Its config.
@@ -31,9 +33,8 @@ pub(super) struct Belongings<'a> {
     pub(super) entrance: &'a Entrance,
 }
 
-/// Gives the directories that are `kept` to the user that the daemon is to become: the one that is
-/// `wanted`, by name or number. Unless somebody is, that is the user of packages where there is
-/// one, and otherwise the daemon stays who it is.
+/// Gives the directories that are `kept` to the user that is `wanted`, by name or number, and that
+/// the daemon is to become. Without one it stays who it is.
 ///
 /// These `files` are root's to choose: in a directory that the user has, he could have root read
 /// what he likes at the next start.
@@ -42,29 +43,13 @@ pub(super) fn hand_over(
     files: &[&Path],
     wanted: Option<&str>,
 ) -> Result<Option<User>, Failure> {
-    let Some(user) = choose(wanted, kept)? else {
+    let Some(user) = choose(wanted, kept, files)? else {
         return Ok(None);
     };
-    let mut obstacles = files.iter().filter_map(|file| {
-        let obstacle = user.obstacle_of_file(file, kept);
-        obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", file.display())))
-    });
-    match (obstacles.next(), wanted) {
-        (None, _) => {}
-        (Some(why), Some(name)) => {
-            let cannot = format!("the daemon cannot become user {name}: {why}");
-            return Err(Failure::runtime(cannot).hint("or let it stay root: --user root"));
-        }
-        (Some(why), None) => {
-            tracing::warn!(why, "the daemon stays root, though there is a user for it");
-            return Ok(None);
-        }
-    }
     for directory in kept {
         user.hand_over(directory, kept).map_err(|error| {
             let what = format!("cannot hand {} over to user {user}", directory.display());
-            Failure::runtime(format!("{what}: {error}"))
-                .hint("or let the daemon stay root: --user root")
+            Failure::runtime(format!("{what}: {error}")).hint(STAY_ROOT)
         })?;
     }
     Ok(Some(user))
@@ -108,7 +93,7 @@ pub(super) fn begin(own: &Belongings<'_>, user: Option<User>) -> Result<(), Fail
 }
 
 /// As whom the daemon goes on, if it does not stay who it is.
-fn choose(wanted: Option<&str>, kept: &[&Path]) -> Result<Option<User>, Failure> {
+fn choose(wanted: Option<&str>, kept: &[&Path], files: &[&Path]) -> Result<Option<User>, Failure> {
     let Some(name) = wanted else {
         return Ok(None);
     };
@@ -120,19 +105,20 @@ fn choose(wanted: Option<&str>, kept: &[&Path]) -> Result<Option<User>, Failure>
     if user.uid() == geteuid().as_raw() {
         return Ok(None);
     }
-    obstacle(user, kept).map_or(Ok(Some(user)), |why| {
+    obstacle(user, kept, files).map_or(Ok(Some(user)), |why| {
         let cannot = format!("the daemon cannot become user {name}: {why}");
-        Err(Failure::runtime(cannot).hint("or let it stay root: without --user"))
+        Err(Failure::runtime(cannot).hint(STAY_ROOT))
     })
 }
 
-fn obstacle(user: User, kept: &[&Path]) -> Option<String> {
+fn obstacle(user: User, kept: &[&Path], files: &[&Path]) -> Option<String> {
     if !privilege::may_change_user() {
         return Some("that takes CAP_SETUID, CAP_SETGID and CAP_CHOWN".into());
     }
-    kept.iter().find_map(|directory| {
-        let obstacle = user.obstacle(directory, kept);
-        obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", directory.display())))
+    let of_kept = kept.iter().map(|it| (it, user.obstacle(it, kept)));
+    let of_files = files.iter().map(|it| (it, user.obstacle_of_file(it, kept)));
+    of_kept.chain(of_files).find_map(|(path, obstacle)| {
+        obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", path.display())))
     })
 }
 
