@@ -40,8 +40,9 @@ const TOLD_AFTER: Duration = Duration::from_millis(25);
 const TELL_EVERY: Duration = Duration::from_millis(250);
 /// A flow waits for what a repair may bring back while repairs come, and for so long after.
 pub(crate) const LISTENS_FOR: Duration = Duration::from_secs(1);
-/// How long: a group is closed by then, and its repair has travelled over a path that is slower by
-/// more than as much again; nine of ten packets that a window brings back have come.
+/// How long: but on a slow link a group is closed by then, and its repair has travelled over a path
+/// that is slower by more than as much again; nine of ten packets that a window brings back have
+/// come.
 pub(crate) const WAITS_FOR: Duration = Duration::from_millis(50);
 
 /// Both sides, as far as there is anything to do.

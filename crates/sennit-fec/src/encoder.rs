@@ -187,11 +187,10 @@ impl Encoder {
     fn slide(&mut self, source: Symbol, now: Instant) -> Symbol {
         let mut spare = Symbol::default();
         let is_old = |at: Instant| now.saturating_duration_since(at) > self.window_time;
-        // What no repair has covered yet stays, however old it is.
-        let covered = |len: usize| len > self.unprotected;
         while self.window.front().is_some_and(|(at, _)| {
             let len = self.window.len();
-            len >= Code::WINDOW || (covered(len) && is_old(*at))
+            // What no repair has covered yet stays, however old it is.
+            len >= Code::WINDOW || (len > self.unprotected && is_old(*at))
         }) {
             spare = self
                 .window
