@@ -64,7 +64,7 @@ GOBIN = $(abspath $(RELEASE))/go
 # command:package
 TO_BUILD := cc:build-essential
 TO_MEASURE := ip:iproute2 iperf3:iperf3 nft:nftables ping:iputils-ping ethtool:ethtool sysctl:procps
-TO_INTEROPERATE := go:golang-go
+TO_INTEROPERATE := go:golang-go pip3:python3-pip
 TO_COMPARE := wg:wireguard-tools
 TO_BUILD_PAGE := node:nodejs npm:npm
 

@@ -16,14 +16,14 @@ export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/** A file of the page, with a status in it if there is one. */
-export async function sendFile(pathname, response, status) {
+/** A file of the page, with a status in it and the role of who asks if there are some. */
+export async function sendFile(pathname, response, status, role) {
   const name = pathname === "/" ? "index.html" : pathname.slice(1);
   try {
     let body = await readFile(new URL(name, DIST));
     if (status) {
       const data = JSON.stringify(status).replaceAll("<", "\\u003c");
-      body = `${body}`.replace("</head>", () => `<script type="application/json" id="status">${data}</script></head>`);
+      body = `${body}`.replace("</head>", () => `<script type="application/json" id="status" data-role="${role}">${data}</script></head>`);
     }
     response.setHeader("content-type", TYPES[extname(name)] ?? "application/octet-stream");
     response.setHeader("content-security-policy", POLICY);
@@ -113,7 +113,7 @@ export class Daemon {
   async #answer(request, response) {
     const { pathname } = new URL(request.url, "http://localhost");
     if (pathname.startsWith("/v1")) return this.#api(pathname, request, response);
-    await sendFile(pathname, response, pathname === "/" && this.tells && this.#scoped("own"));
+    await sendFile(pathname, response, pathname === "/" && this.tells && this.#scoped("own"), this.role);
   }
 
   async #api(path, request, response) {

@@ -32,7 +32,11 @@ test("the documents of these tests fit the schema, and a wrong one does not", ()
 /** An edge that blocks what belongs into the tunnel, with a link that its cap will not last and one where it is used up. */
 function costly(seconds) {
   const status = edge(seconds);
-  status.leak = { policy: "block", in_force: true, held_before_start: true };
+  const beside = [
+    { prefix: "10.64.0.0/10", interface: "eth1" },
+    { prefix: "192.168.8.0/24", interface: "lan0" },
+  ];
+  status.leak = { policy: "block", in_force: true, held_before_start: true, routes: ["0.0.0.0/0", "::/0"], beside, beside_count: 5 };
   const account = { cost: 2, cap_bytes: 100 * 2 ** 30, used_bytes: 38 * 2 ** 30, cycle_end: "2026-12-14", days_left: 18, demoted: false };
   status.links[1].account = { ...account, forecast_bytes: 131 * 2 ** 30 };
   status.links[2].account = { ...account, cost: 0, used_bytes: 101 * 2 ** 30, demoted: true };
@@ -59,6 +63,123 @@ test("what becomes of traffic without a tunnel, and how links stand with their c
   assert.deepEqual(faults, []);
 });
 
+test("what goes beside the tunnel is shown, and only what should not is an alarm", async (t) => {
+  const { page, faults } = await look(t, costly, { seconds: 2 });
+  const told = await section(page, "beside").innerText();
+  assert.match(told, /Into it\s+0\.0\.0\.0\/0, ::\/0/);
+  assert.match(told, /10\.64\.0\.0\/10 by eth1\s+192\.168\.8\.0\/24 by lan0\s+and 3 more/);
+  assert.match(told, /● blocked/);
+  assert.equal(await page.getByRole("alert").count(), 0);
+  assert.deepEqual(faults, []);
+
+  const taken = (s) => {
+    const status = costly(s);
+    status.leak.beside.unshift({ prefix: "0.0.0.0/1", interface: "tun0" });
+    return status;
+  };
+  const open = (s) => {
+    const leak = { policy: "allow", in_force: false, held_before_start: false };
+    return { ...edge(s), state: "down", reason: "the hub does not answer", leak };
+  };
+  for (const [status, words] of [
+    [taken, /Traffic bypasses the tunnel\.\s+0\.0\.0\.0\/1 leaves by tun0 beside the tunnel/],
+    [open, /Traffic bypasses the tunnel\.\s+There is no tunnel\. What belongs into it leaves in the clear/],
+  ]) {
+    const other = await look(t, status, { seconds: 1 });
+    assert.match(await other.page.getByRole("alert").innerText(), words);
+    assert.deepEqual(await violations(other.page), []);
+    await picture(other.page, status === taken ? "bypass-route" : "bypass-open");
+  }
+  const none = await look(t, edge, { seconds: 1 });
+  assert.match(await section(none.page, "beside").innerText(), /The config routes nothing into it/);
+});
+
+test("a link says what part of the traffic it has, and as what the hub sees it", async (t) => {
+  const behind = (s) => {
+    const status = edge(s);
+    status.links[1].public = [{ seen: ["198.51.100.7:1024", "198.51.100.7:1025"], translated: true }];
+    status.links[0].public = [{ seen: ["[2001:db8::7]:443"], translated: false }];
+    return status;
+  };
+  const { page } = await look(t, behind, { seconds: 5 });
+  const cards = await page.locator(".card").allInnerTexts();
+  assert.match(cards[1], /192\.0\.2\.7 · seen as 198\.51\.100\.7\n/);
+  assert.doesNotMatch(cards[0], /seen as/);
+  const share = (card) => Number(card.match(/Share\s+(\d+) %/)[1]);
+  assert.ok(share(cards[0]) > 60 && share(cards[0]) + share(cards[1]) >= 99, cards.join());
+  assert.match(await section(page, "account").innerText(), /Goes through now\s+\d+ Mb\/s\s+Of that most by one link\s+1\d\d Mb\/s, starlink/);
+});
+
+test("who may only look learns why there are no buttons, and shows a token that has more", async (t) => {
+  const { page, daemon, faults } = await look(t, edge, { seconds: 2 });
+  const buttons = page.getByRole("button", { name: /^(Pause|Limit|Drill|Speed test)/ });
+  assert.equal(await buttons.count(), 0);
+  await page.getByText("To pause, limit, drill or measure them takes the role operate.").waitFor();
+  await page.getByRole("link", { name: "you may look" }).press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "rights");
+  const rights = section(page, "rights");
+  const row = (name) => rights.getByRole("row", { name }).locator("td").allInnerTexts();
+  assert.deepEqual(await row(/see everything/), ["yes", "yes", "yes"]);
+  assert.deepEqual(await row(/pause, resume and limit/), ["no", "yes", "yes"]);
+  assert.deepEqual(await row(/see the config/), ["no", "no", "yes"]);
+  assert.match(await rights.innerText(), /your role is read.*role operate or admin.*operate_token or admin_token/s);
+  assert.deepEqual(await violations(page), []);
+  await picture(page, "rights");
+  await rights.getByRole("button", { name: "Use another token" }).click();
+  await page.getByText("A token says what you may do.").waitFor();
+  assert.equal(await page.locator(".card").count(), 0);
+  daemon.role = "operate";
+  await page.fill("input[type=password]", "operators-own");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Pause starlink" }).waitFor();
+  assert.equal(daemon.streams.size, 1);
+  await page.getByRole("button", { name: "Use another token" }).click();
+  await page.getByRole("button", { name: "Go on without it" }).click();
+  await page.locator(".card").first().waitFor();
+  assert.deepEqual(faults, []);
+  const admin = await look(t, hub, { daemon: { role: "admin" }, seconds: 1 });
+  assert.equal(await admin.page.getByRole("button", { name: "Use another token" }).count(), 0);
+  assert.doesNotMatch(await section(admin.page, "rights").innerText(), /pause/);
+});
+
+test("what a link carries is known at first sight", async (t) => {
+  const told = (s) => {
+    const status = edge(s);
+    Object.assign(status.links[0], { sent_bytes_per_second: 1e6, received_bytes_per_second: 2e6 });
+    return status;
+  };
+  const { page } = await look(t, told, { daemon: { speaks: false }, seconds: 0 });
+  assert.match(await page.locator(".card").first().innerText(), /↓ 16 Mb\/s.*↑ 8\.0 Mb\/s/s);
+});
+
+test("what one may do comes with the page", async (t) => {
+  const refuses = { status: 503, detail: "not now" };
+  const { page } = await look(t, edge, { daemon: { role: "operate", refuses }, seconds: 0 });
+  await page.getByRole("button", { name: "Pause starlink" }).waitFor();
+});
+
+test("links are seen before anything is asked, and the daemon is asked for its status once", async (t) => {
+  const watch = () => {
+    window.order = [];
+    const ask = window.fetch;
+    window.fetch = (...asked) => {
+      window.order.push(asked[0]);
+      return ask(...asked);
+    };
+    const look = () => {
+      const isThere = document.querySelector(".card");
+      requestAnimationFrame(isThere ? () => window.order.push("seen") : look);
+    };
+    requestAnimationFrame(look);
+  };
+  const options = { prepare: (page) => page.addInitScript(watch) };
+  const { page, daemon } = await look(t, edge, { options, seconds: 2 });
+  await page.waitForSelector("#events");
+  const order = await page.evaluate(() => window.order);
+  assert.deepEqual(order.slice(0, 2), ["seen", "/v1/live?flows=true&paths=own"]);
+  assert.equal(daemon.asked.length, 1);
+});
+
 test("an edge: verdict, links with reasons, classes, flows with reasons", async (t) => {
   const { page, faults } = await look(t, edge);
   assert.match(await page.textContent("h1"), /Degraded\. Link marina does not work\./);
@@ -72,8 +193,8 @@ test("an edge: verdict, links with reasons, classes, flows with reasons", async 
   await page.click(".why summary");
   assert.match(await page.textContent("section:has(#flows)"), /packets take turns on both/);
   await page.locator(".charts").scrollIntoViewIfNeeded();
-  await page.locator("canvas").nth(2).waitFor();
-  assert.equal(await page.locator("canvas").count(), 3);
+  await page.locator("canvas").nth(3).waitFor();
+  assert.equal(await page.locator("canvas").count(), 4);
   assert.deepEqual(faults, []);
   await picture(page, "edge-light");
 });
@@ -348,15 +469,15 @@ test("axe finds nothing against WCAG AA, dark or light", async (t) => {
 
 test("the keyboard reaches everything, and moves through time", async (t) => {
   const { page } = await look(t, edge);
-  const wanted = await page.locator("a, button, input, select, summary, [tabindex='0']").count();
+  const all = "a, button:enabled, input, select, summary, [tabindex='0']";
+  const wanted = await page.locator(all).count();
   const reached = new Set();
   for (let i = 0; i < wanted + 1; i += 1) {
     await page.keyboard.press("Tab");
-    const at = await page.evaluate(() => {
-      const all = [...document.querySelectorAll("a, button, input, select, summary, [tabindex='0']")];
+    const at = await page.evaluate((all) => {
       const visible = getComputedStyle(document.activeElement).outlineStyle !== "none";
-      return visible ? all.indexOf(document.activeElement) : -1;
-    });
+      return visible ? [...document.querySelectorAll(all)].indexOf(document.activeElement) : -1;
+    }, all);
     if (at >= 0) reached.add(at);
   }
   assert.equal(reached.size, wanted);

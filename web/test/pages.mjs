@@ -23,7 +23,7 @@ export async function look(t, status, { options, daemon = {}, seconds = 60 } = {
   });
   if (!daemon.token) {
     await seen.page.waitForSelector("h1");
-    // Asking for flows opens the stream anew.
+    // The stream is opened once the page has been drawn.
     await seen.page.waitForTimeout(200);
     there.tick(seconds);
     await seen.page.waitForTimeout(100);

@@ -230,3 +230,153 @@ test("nothing that is shown first waits for history or journal", async (t) => {
   await page.keyboard.press("ArrowLeft");
   assert.match(await caption(page), /At \d\d:\d\d:\d\d/);
 });
+
+/** Draws over a part of the first chart, given in parts of its width. */
+async function draw(page, from, to) {
+  await page.locator(".charts").scrollIntoViewIfNeeded();
+  const area = await page.locator(".charts .u-over").first().boundingBox();
+  const x = (part) => area.x + part * area.width;
+  const y = area.y + area.height / 2;
+  await page.mouse.move(x(from), y);
+  await page.mouse.down();
+  for (let step = 1; step <= 8; step += 1) await page.mouse.move(x(from + ((to - from) * step) / 8), y);
+  await page.mouse.up();
+  await page.mouse.move(area.x + 10, area.y - 60);
+}
+
+/** Seconds of the day in `Mean from 13:56:25 to 13:57:40`. */
+function shown(caption) {
+  const times = caption.match(/^Mean from (\d\d):(\d\d):(\d\d) to (\d\d):(\d\d):(\d\d)/);
+  assert.ok(times, caption);
+  const [h, m, s, ...to] = times.slice(1).map(Number);
+  return [h * 3600 + m * 60 + s, to[0] * 3600 + to[1] * 60 + to[2]];
+}
+
+const HALF_PAST = 13 * 3600 + 55 * 60 + 10;
+
+test("who draws over a chart sees that part of time, and its means", async (t) => {
+  const { page, daemon, faults } = await look(t, edge, { options: UTC, daemon: { kept: past, journal: JOURNAL }, seconds: 10 });
+  await atCharts(page);
+  await draw(page, 0.25, 0.5);
+  const [from, to] = shown(await caption(page));
+  assert.ok(Math.abs(from - HALF_PAST - 75) <= 3 && Math.abs(to - from - 75) <= 4, `${from} ${to}`);
+  assert.equal(await row(page, "starlink"), "10 Mb/s|1.0 Mb/s|40 ms|2.0 %");
+  assert.equal(await page.getByRole("button", { name: "5 min", exact: true }).getAttribute("aria-pressed"), "false");
+  // It stands still while time goes on.
+  daemon.tick(5);
+  await page.waitForTimeout(200);
+  assert.deepEqual(shown(await caption(page)), [from, to]);
+  assert.deepEqual(await violations(page), []);
+  await picture(page, "zoom");
+  // Whoever is sent the address sees the same.
+  await page.reload();
+  await page.locator("caption", { hasText: "Mean from" }).waitFor();
+  const [again] = shown(await caption(page));
+  assert.ok(Math.abs(again - from) <= 1);
+  await page.getByRole("button", { name: "Up to now" }).click();
+  assert.equal(await caption(page), "Now");
+  assert.equal(new URL(page.url()).hash, "");
+  await draw(page, 0.5, 0.502);
+  assert.doesNotMatch(await caption(page), /Mean/, "to point at a moment is not to choose");
+  assert.deepEqual(faults, []);
+});
+
+test("the keyboard chooses a part of time, and goes back", async (t) => {
+  const { page } = await look(t, edge, { options: UTC, daemon: { kept: past }, seconds: 10 });
+  await atCharts(page);
+  const press = async (...keys) => {
+    for (const one of keys) await page.keyboard.press(one);
+  };
+  await press("Home", "PageDown", "Shift+PageDown", "Shift+PageDown");
+  assert.match(await page.getAttribute("[role=slider]", "aria-valuetext"), /chosen from 13:55:4\d to 13:56:4\d/);
+  await press("Enter");
+  const [from, to] = shown(await caption(page));
+  assert.equal(to - from, 60);
+  await press("+");
+  assert.equal(shown(await caption(page))[1] - shown(await caption(page))[0], 30);
+  await press("-", "-");
+  const wide = shown(await caption(page));
+  assert.equal(wide[1] - wide[0], 120);
+  await page.getByRole("button", { name: "Earlier" }).press("Enter");
+  assert.equal(shown(await caption(page))[0], wide[0] - 60);
+  await page.getByRole("button", { name: "Later" }).press("Enter");
+  assert.deepEqual(shown(await caption(page)), wide);
+  await page.focus("[role=slider]");
+  await press("ArrowLeft");
+  assert.match(await caption(page), /^At /);
+  await press("Escape");
+  assert.deepEqual(shown(await caption(page)), wide);
+  await press("Escape");
+  assert.equal(await caption(page), "Now");
+});
+
+test("what is chosen of a long time is shown as finely as it is kept", async (t) => {
+  const { page, daemon } = await look(t, edge, { options: UTC, daemon: { kept: past }, seconds: 10 });
+  await page.getByRole("button", { name: "24 h", exact: true }).click();
+  await page.waitForTimeout(200);
+  await atCharts(page);
+  const asked = daemon.queries.length;
+  await draw(page, 0.97, 0.995);
+  await page.waitForTimeout(300);
+  assert.ok(daemon.queries.slice(asked).includes("history?step=second&since=3600&series=link/"), daemon.queries.slice(asked).join());
+  assert.equal(await row(page, "lte-a"), "20 Mb/s|2.0 Mb/s|80 ms|2.0 %");
+});
+
+/** Pixels of the lanes that have the colour of what is bad. */
+function ill(page) {
+  return page.evaluate(() => {
+    const probe = document.createElement("span");
+    probe.style.color = "var(--bad)";
+    document.body.append(probe);
+    const color = getComputedStyle(probe).color.match(/\d+/g).map(Number);
+    const canvas = document.querySelectorAll(".charts canvas")[1];
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let at = 0; at < data.length; at += 4) count += color.every((part, of) => data[at + of] === part) ? 1 : 0;
+    return count;
+  });
+}
+
+test("each link has a lane that says when it was down", async (t) => {
+  const whole = (s) => {
+    const status = edge(s);
+    for (const link of status.links) Object.assign(link, { state: "up", cause: undefined, reason: undefined });
+    return status;
+  };
+  const torn = (...asked) => {
+    const series = past(...asked);
+    const from = series[1].time.length - 100;
+    series[1].up_ratio = series[1].up_ratio.map((up, at) => (at > from && at < from + 50 ? 0 : up));
+    return series;
+  };
+  const fine = await look(t, whole, { options: UTC, daemon: { kept: past }, seconds: 10 });
+  await atCharts(fine.page);
+  await fine.page.waitForTimeout(200);
+  assert.equal(await ill(fine.page), 0);
+  const { page, faults } = await look(t, whole, { options: UTC, daemon: { kept: torn, journal: JOURNAL }, seconds: 10 });
+  await atCharts(page);
+  await page.waitForTimeout(200);
+  assert.ok((await ill(page)) > 50);
+  // What is seen is told as well.
+  await page.keyboard.press("End");
+  for (let i = 0; i < 75; i += 1) await page.keyboard.press("ArrowLeft");
+  const told = await section(page, "throughput").locator("tbody th").allInnerTexts();
+  assert.match(told[1], /lte-a\s*down/);
+  assert.doesNotMatch(told[0], /down/);
+  assert.deepEqual(await violations(page), []);
+  await picture(page, "lanes");
+  assert.deepEqual(faults, []);
+});
+
+test("zooming fits a phone, and needs no keyboard there", async (t) => {
+  const options = { ...UTC, viewport: { width: 360, height: 740 } };
+  const { page } = await look(t, edge, { options, daemon: { kept: past }, seconds: 10 });
+  await page.getByRole("button", { name: "Zoom in" }).click();
+  await page.getByRole("button", { name: "Earlier" }).click();
+  const [from, to] = shown(await caption(page));
+  assert.equal(to - from, 150);
+  assert.equal(await overflow(page), 0);
+  await page.getByRole("button", { name: "Zoom out" }).click();
+  assert.equal(await caption(page), "Now");
+  await picture(page, "zoom-360");
+});

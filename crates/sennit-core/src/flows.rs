@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_packet::{FlowKey, IpPacket, Protocol};
+use sennit_packet::{Bitrate, FlowKey, IpPacket, Protocol};
 
 use crate::{
     queue::{FLOWS, QueueStats, WAYS},
@@ -92,8 +92,8 @@ pub struct FlowAccount {
     pub packets: u64,
     /// Inner bytes sent, copies not counted.
     pub bytes: u64,
-    /// Inner bytes per second, of late.
-    pub rate: u64,
+    /// What it sent of late, in inner bytes.
+    pub rate: Bitrate,
     /// Whether the far end puts it in order.
     pub ordered: bool,
     /// Bytes of late on each path.
@@ -302,7 +302,7 @@ impl Flow {
             silent: now.saturating_duration_since(self.last),
             packets: self.packets,
             bytes: self.bytes,
-            rate: recent.rate(now),
+            rate: Bitrate::bytes_per_second(recent.rate(now)),
             ordered: self.ordered.is_some_and(ordered),
             paths: recent.paths,
             before: self.before,
@@ -471,7 +471,8 @@ mod tests {
         assert_eq!((seen.len(), count), (1, 1));
         assert_eq!(flow.key.to_string(), "udp 10.0.0.2:7 to 10.9.0.2:5201");
         assert_eq!((flow.packets, flow.bytes), (5000, 5_000_000));
-        assert!(flow.rate.abs_diff(1_000_000) < 10_000, "{flow:?}");
+        let rate = flow.rate.as_bytes_per_second();
+        assert!(rate.abs_diff(1_000_000) < 10_000, "{flow:?}");
         let share = f64::from(flow.paths[3]) / f64::from(flow.paths[1] + flow.paths[3]);
         assert!((share - 0.25).abs() < 0.01, "{flow:?}");
         assert!(flow.ordered);
@@ -485,7 +486,7 @@ mod tests {
 
         let flow = flows.busiest(None, 1, now).0[0];
 
-        assert_eq!((flow.rate, flow.bytes), (2000, 1000));
+        assert_eq!((flow.rate, flow.bytes), (Bitrate::bps(16_000), 1000));
         assert_eq!(flow.paths[..3], [1000, 1000, 0]);
     }
 
@@ -521,7 +522,7 @@ mod tests {
         send(&mut flows, 7, &[1], start);
 
         let later = flows.busiest(None, 1, start + 10 * WINDOW).0[0];
-        assert_eq!((later.rate, later.silent), (0, 10 * WINDOW));
+        assert_eq!((later.rate, later.silent), (Bitrate::ZERO, 10 * WINDOW));
         let (seen, count) = flows.busiest(None, 1, start + FORGET_AFTER);
         assert_eq!((seen.len(), count), (0, 0));
     }

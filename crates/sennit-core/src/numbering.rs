@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use sennit_packet::Bitrate;
+
 use crate::{
     frame::Header,
     queue::{FLOWS, Popped},
@@ -20,8 +22,8 @@ pub const FULL: usize = 1150;
 /// round trips to send as much again.
 const TRANSFER_FOR: Duration = Duration::from_secs(3);
 const WINDOW: Duration = Duration::from_millis(200);
-/// Bytes per second below which a flow is thin: [`BULK`] in each [`WINDOW`].
-pub const THIN: u64 = BULK as u64 * 1000 / WINDOW.as_millis() as u64;
+/// The rate below which a flow is thin: [`BULK`] in each [`WINDOW`].
+pub const THIN: Bitrate = Bitrate::bytes_per_second(BULK as u64 * 1000 / WINDOW.as_millis() as u64);
 
 /// The clock says this at first, in microseconds: a second before it wraps, so that every tunnel
 /// passes there, in tests too.

@@ -426,6 +426,7 @@ impl Codec {
                 Restored::Unknown => Some(Inbound::Unknown),
                 Restored::Malformed => None,
             },
+            CONTEXT_SOURCE | CONTEXT_REPAIR if !self.takes_repairs() => None,
             CONTEXT_SOURCE => {
                 let (header, _) = SourceHeader::decode(&payload, clock.unwrap_or_default())?;
                 self.note_number(&header.header);

@@ -40,10 +40,12 @@ pub use self::config::{ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurCla
 use crate::{
     cid::FirstIds,
     facts::{FlowsWanted, LinkFacts, TunnelStatus},
+    hello::Takes,
     ids::{ConnId, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
     resumption::Watched,
+    timer::{Due, Timer, Woken},
     transport::Settings,
 };
 
@@ -57,6 +59,9 @@ struct Role {
     stage: Stage,
     /// The request that left as early data.
     early: Option<StreamId>,
+    /// What the hub at its other end takes, which is of another version than that of other classes
+    /// while it is updated.
+    hub: Takes,
     /// Paths that noq was asked to open.
     opening: BTreeMap<PathId, paths::Attempt>,
     /// Links on which such a path was given up, and since when it had asked: the next one goes on.
@@ -118,12 +123,6 @@ pub struct Edge {
     hub_inside: Said<Vec<IpAddr>>,
     /// The authority that it should be known by, if that is to change.
     next_authority: Said<Option<NextAuthority>>,
-    /// The hub shares the links as it is told, as far as it has answered.
-    hub_shares: bool,
-    /// It takes other terms of tunnels that are up.
-    hub_changes: bool,
-    /// It takes another treatment of them, too.
-    hub_treats: bool,
     /// What the hub has said of itself, for a request that leaves before it can say it again.
     hub_settings: Option<masque::Settings>,
     fragments: FragmentTable,
@@ -134,6 +133,7 @@ pub struct Edge {
     events: VecDeque<EdgeEvent>,
     /// Body of the enrolment's answer so far.
     answer: BytesMut,
+    woken: Woken,
 }
 
 impl Edge {
@@ -178,9 +178,6 @@ impl Edge {
             refused: Said::new(Vec::new(), now),
             hub_inside: Said::new(Vec::new(), now),
             next_authority: Said::new(None, now),
-            hub_shares: true,
-            hub_changes: false,
-            hub_treats: false,
             hub_settings: None,
             fragments: FragmentTable::default(),
             sized: None,
@@ -188,6 +185,7 @@ impl Edge {
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
             answer: BytesMut::new(),
+            woken: Woken::default(),
         })
     }
 
@@ -278,14 +276,14 @@ impl Edge {
         let up = |(conn, _): &(&mut Conn<Role>, _)| matches!(conn.role.stage, Stage::Up(_));
         let found = live.and_then(|id| self.node.get_with_pipe(id)).filter(up);
         let Some((conn, pipe)) = found else {
-            if !self.bridge(index, header, packet, now) {
+            if !self.bridge(index, header, parsed, now) {
                 self.say(&parsed, class, icmp::Reason::NoRoute, now);
             }
             return Ok(());
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
         let sink = |queued| conn.tunnel.handle_packet(pipe, queued, now);
-        if inner::segment(header, packet, mtu, partial, sink) == Err(Refused::TooBig) {
+        if inner::segment(header, parsed, mtu, partial, sink) == Err(Refused::TooBig) {
             let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
             self.say(&parsed, class, reason, now);
         }
@@ -293,7 +291,13 @@ impl Edge {
     }
 
     /// Has a packet wait for the next tunnel of its class, if that lost one a moment ago.
-    fn bridge(&mut self, index: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) -> bool {
+    fn bridge(
+        &mut self,
+        index: usize,
+        header: &VirtioNetHdr,
+        packet: IpPacket<'_>,
+        now: Instant,
+    ) -> bool {
         let Slot { bridge, pipe, .. } = self.slots[index];
         let Some((_, mtu)) = bridge.filter(|&(until, _)| now < until) else {
             return false;
@@ -317,6 +321,7 @@ impl Edge {
 
     /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.woken.note(self.poll_timeout(), now);
         self.node.handle_timeout(now);
         self.follow(now);
         self.settle(now);
@@ -357,8 +362,8 @@ impl Edge {
         self.node.poll_transmit(buffer, now)
     }
 
-    /// When [`Self::handle_timeout`] should be called next.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    /// When [`Self::handle_timeout`] should be called next, and what for.
+    pub fn poll_timeout(&self) -> Option<Due> {
         let dials = self
             .slots
             .iter()
@@ -370,11 +375,17 @@ impl Edge {
             self.hub_inside.poll_timeout(),
             self.next_authority.poll_timeout(),
         ];
-        dials
-            .chain(said.into_iter().flatten())
-            .chain(self.ports.poll_timeout())
-            .chain(self.node.poll_timeout())
-            .min()
+        let own = Due::first([
+            (Timer::Dial, dials.min()),
+            (Timer::Assigned, said.into_iter().flatten().min()),
+            (Timer::Port, self.ports.poll_timeout()),
+        ]);
+        own.into_iter().chain(self.node.poll_timeout()).min()
+    }
+
+    /// How often it was woken by each of its timers.
+    pub fn woken(&self) -> &Woken {
+        &self.woken
     }
 
     /// How many tunnels there are.
@@ -387,10 +398,13 @@ impl Edge {
         self.node.links.facts()
     }
 
-    /// Whether classes share the links by rules that the hub does not know, so that they hold for
-    /// what this edge sends only.
+    /// Whether classes share the links by rules that the hub of a tunnel does not know, so that
+    /// they hold for what this edge sends only.
     pub fn shares_alone(&self) -> bool {
-        self.config.sharing.is_some() && !self.hub_shares
+        let is_alone =
+            |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Up(_)) && !conn.role.hub.shares;
+        let mut lives = self.slots.iter().filter_map(|slot| slot.live);
+        self.config.sharing.is_some() && lives.any(|id| self.node.get(id).is_some_and(is_alone))
     }
 
     /// The addresses that the hub assigned.

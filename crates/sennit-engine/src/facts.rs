@@ -15,6 +15,7 @@ use sennit_core::{
     resequence::ResequenceStats,
     schedule::Striping,
 };
+use sennit_packet::Bitrate;
 
 pub use sennit_core::frame::{Queue, Tidings};
 pub use sennit_fec::{Code, DecoderStats, Fec};
@@ -26,7 +27,7 @@ pub use crate::{
     sharing::Cause,
 };
 use crate::{
-    ids::{LinkId, SocketId},
+    ids::{LinkId, SiteId, SocketId},
     treatment::Treatment,
 };
 
@@ -85,11 +86,11 @@ pub struct LinkFacts {
     /// Its name from the edge's configuration.
     pub name: String,
     /// The site whose link it is, on a hub.
-    pub site: Option<String>,
+    pub site: Option<SiteId>,
     /// The classes that have a path on it.
     pub classes: Vec<ClassId>,
-    /// What their paths deliver together, in bytes per second.
-    pub delivers: u64,
+    /// What their paths deliver together.
+    pub delivers: Bitrate,
     /// UDP payload bytes that left on it.
     pub sent_bytes: u64,
     /// UDP payload bytes that arrived on it.
@@ -102,7 +103,7 @@ pub struct TunnelStatus {
     /// Name of its class.
     pub class: String,
     /// Site at the other end, on a hub.
-    pub site: Option<String>,
+    pub site: Option<SiteId>,
     /// How it treats packets.
     pub treatment: Treatment,
     /// Whether packets can pass.
@@ -234,8 +235,8 @@ pub struct PathStatus {
     pub sent_bytes: u64,
     /// UDP payload bytes received.
     pub received_bytes: u64,
-    /// What its controller believes it carries, in bytes per second.
-    pub rate: u64,
+    /// What its controller believes it carries.
+    pub rate: Bitrate,
     /// Congestion window in bytes.
     pub cwnd: u64,
     /// Its congestion controller, and why it is that one.
@@ -272,11 +273,11 @@ pub struct Told {
     pub at: Instant,
 }
 
-/// What a class has of a link, in bytes per second.
+/// What a class has of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathShare {
-    /// What is given out of the link; 0 while it is not known what it carries.
-    pub link_rate: u64,
+    /// What is given out of the link; zero while it is not known what it carries.
+    pub link_rate: Bitrate,
     /// The config says what the link carries.
     pub configured: bool,
     /// Why it is that much, if it was found.
@@ -284,11 +285,11 @@ pub struct PathShare {
     /// How long a packet stands in the link's own queue, where that is looked at.
     pub link_queue: Option<Duration>,
     /// What is guaranteed to the class.
-    pub guaranteed: u64,
+    pub guaranteed: Bitrate,
     /// What it sent of late, headers of all layers counted.
-    pub rate: u64,
+    pub rate: Bitrate,
     /// It had to wait for others of late.
     pub held: bool,
     /// What the others sent of late, by name.
-    pub others: Vec<(String, u64)>,
+    pub others: Vec<(String, Bitrate)>,
 }

@@ -195,19 +195,18 @@ impl Gate {
     /// A window that was not used must not grow (RFC 9002 §7.8). noq's own notion of it is of no
     /// use here: between two batches of the driver, noq always sees an empty queue.
     fn window_unused(&self) -> bool {
-        let (used, window) = (self.usage.peak(), self.control.window());
+        let window = self.control.window();
         if self.control.in_slow_start() {
-            2 * used < window
+            2 * self.usage.peak() < window
         } else {
-            used + used / 4 < window
+            !self.usage.fills(window)
         }
     }
 
     /// Whether it tries how much the path holds: losses are then its own. A flow that asks for less
     /// than the window may never end its startup, and what it loses the path loses.
     fn overflows(&self) -> bool {
-        let (used, window) = (self.usage.peak(), self.control.window());
-        self.control.in_slow_start() && used + used / 4 >= window
+        self.control.in_slow_start() && self.usage.fills(self.control.window())
     }
 
     fn in_flight(&self) -> u64 {

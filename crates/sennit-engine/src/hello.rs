@@ -238,19 +238,24 @@ pub(crate) fn answered(value: &str) -> Peer {
     Peer::Sennit(abilities)
 }
 
-/// Whether a hub with this answer shares links by what it is told.
-pub(crate) fn keeps_shares(value: &str) -> bool {
-    says(value, terms::KEPT)
+/// What the hub of a tunnel takes of its class beside the request, as it has answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Takes {
+    /// It shares links by what it is told.
+    pub(crate) shares: bool,
+    /// It takes other terms while the tunnel is up.
+    pub(crate) terms: bool,
+    /// It takes all of another request while the tunnel is up.
+    pub(crate) treatment: bool,
 }
 
-/// Whether a hub with this answer takes other terms of a tunnel that is up.
-pub(crate) fn changes_terms(value: &str) -> bool {
-    says(value, terms::CHANGE)
-}
-
-/// Whether a hub with this answer takes all of another request for a tunnel that is up.
-pub(crate) fn changes_treatment(value: &str) -> bool {
-    says(value, terms::TREATMENT)
+/// What a hub with this answer takes.
+pub(crate) fn takes(value: &str) -> Takes {
+    Takes {
+        shares: says(value, terms::KEPT),
+        terms: says(value, terms::CHANGE),
+        treatment: says(value, terms::TREATMENT),
+    }
 }
 
 fn says(value: &str, parameter: (&str, &str)) -> bool {
@@ -313,10 +318,18 @@ mod tests {
 
     #[test]
     fn a_hub_says_that_it_shares_links() {
-        assert!(keeps_shares(&answer(&[], true, None)));
-        assert!(changes_terms(&answer(&[], true, None)));
-        assert!(!changes_terms("1;shares=kept"));
-        assert!(!keeps_shares("1;checksums=partial"));
+        let all = Takes {
+            shares: true,
+            terms: true,
+            treatment: true,
+        };
+        let shares = Takes {
+            shares: true,
+            ..Takes::default()
+        };
+        assert_eq!(takes(&answer(&[], true, None)), all);
+        assert_eq!(takes("1;shares=kept"), shares);
+        assert_eq!(takes("1;checksums=partial"), Takes::default());
     }
 
     #[test]

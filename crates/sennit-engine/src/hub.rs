@@ -41,17 +41,19 @@ use self::{
     proxied::Proxied,
     sites::Sites,
     strangers::{Strangers, Verdict},
+    terms::Spoken,
 };
 use crate::{
     codec::Abilities,
     facts::LinkLabel,
     hello::{Hello, REPLACED},
-    ids::{ConnId, PipeId},
+    ids::{ConnId, PipeId, SiteId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, Received, Transmit},
     numbers::{Numbers, Runs},
     remotes::plain,
     resumption,
+    timer::{Due, Timer, Woken},
     transport::Settings,
     treatment::Treatment,
 };
@@ -87,7 +89,7 @@ enum Stage {
         body: BytesMut,
     },
     Up {
-        site: String,
+        site: SiteId,
         class: ClassId,
         name: String,
         stream: StreamId,
@@ -155,10 +157,12 @@ pub struct Hub {
     runs: Runs,
     errors: Errors,
     strangers: Strangers,
+    spoken: Spoken,
     to_tun: VecDeque<Packet>,
     events: VecDeque<HubEvent>,
     /// It shares links as edges ask for.
     shares: bool,
+    woken: Woken,
 }
 
 impl Hub {
@@ -187,11 +191,13 @@ impl Hub {
             sites: Sites::new(config.classes.clone()),
             pipes: Pipes::default(),
             strangers: Strangers::new(config.max_strangers),
+            spoken: Spoken::default(),
             config,
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
             shares: true,
+            woken: Woken::default(),
         })
     }
 
@@ -219,7 +225,7 @@ impl Hub {
 
     /// A packet, or a super-packet, came from the TUN device.
     pub fn handle_packet(&mut self, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
-        if self.offer_packet(header, packet, now) == Err(NoSuchSite) {
+        if self.offer_packet(header, packet, now).is_err() {
             self.handle_unreachable(packet, now);
         }
     }
@@ -244,19 +250,15 @@ impl Hub {
         }
         let size = inner::size_on_wire(header, &parsed);
         let routed = self.sites.route(&parsed, size, now);
-        let id = routed.ok_or(NoSuchSite)?;
+        let id = routed.ok_or(NoSuchSite(parsed.dst()))?;
         let Some((conn, pipe)) = self.node.get_with_pipe(id) else {
             return Ok(());
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
         let sink = |queued| conn.tunnel.handle_packet(pipe, queued, now);
-        if inner::segment(header, packet, mtu, partial, sink) == Err(Refused::TooBig) {
-            self.say(
-                packet,
-                &parsed,
-                icmp::Reason::TooBig { mtu: mtu as u32 },
-                now,
-            );
+        if inner::segment(header, parsed, mtu, partial, sink) == Err(Refused::TooBig) {
+            let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
+            self.say(&parsed, reason, now);
         }
         Ok(())
     }
@@ -264,21 +266,22 @@ impl Hub {
     /// A packet came from the TUN device for an address that nobody has.
     pub fn handle_unreachable(&mut self, packet: &[u8], now: Instant) {
         if let Ok(parsed) = IpPacket::parse(packet) {
-            self.say(packet, &parsed, icmp::Reason::HostUnreachable, now);
+            self.say(&parsed, icmp::Reason::HostUnreachable, now);
         }
     }
 
-    fn say(&mut self, packet: &[u8], parsed: &IpPacket<'_>, reason: icmp::Reason, now: Instant) {
-        let Some(source) = inner::error_source(parsed, self.config.addresses.iter().copied())
+    fn say(&mut self, packet: &IpPacket<'_>, reason: icmp::Reason, now: Instant) {
+        let Some(source) = inner::error_source(packet, self.config.addresses.iter().copied())
         else {
             return;
         };
-        let error = self.errors.about(packet, reason, source, now);
+        let error = self.errors.about(packet.bytes(), reason, source, now);
         self.to_tun.extend(error.map(Packet::from));
     }
 
     /// The time of [`Self::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.woken.note(self.poll_timeout(), now);
         self.node.handle_timeout(now);
         loop {
             let node = &self.node;
@@ -294,6 +297,7 @@ impl Hub {
         while let Some(pipe) = self.pipes.poll_forgotten(now) {
             self.node.remove_pipe(pipe);
         }
+        self.follow_spoken(now);
     }
 
     /// Closes all tunnels; what [`Self::poll_transmit`] still yields should be sent.
@@ -305,7 +309,7 @@ impl Hub {
     }
 
     /// Closes the tunnel of a site's class, which has a newer one with another hub of this host.
-    pub fn replace(&mut self, site: &str, class: ClassId, now: Instant) {
+    pub fn replace(&mut self, site: &SiteId, class: ClassId, now: Instant) {
         if let Some(id) = self.sites.tunnel(site, class) {
             self.node.close(id, Code::H3_NO_ERROR.0, REPLACED, now);
             self.leave(id, REPLACED.to_owned(), now);
@@ -314,7 +318,7 @@ impl Hub {
 
     /// Gives a site exactly these prefixes, and tells it what of its announcement is refused, and
     /// why. The prefixes stay the site's while it has no tunnel.
-    pub fn set_lan(&mut self, site: &str, lan: &[Prefix], refused: &[(Prefix, String)]) {
+    pub fn set_lan(&mut self, site: &SiteId, lan: &[Prefix], refused: &[(Prefix, String)]) {
         let refused = refused
             .iter()
             .filter_map(requests::refused_prefix)
@@ -327,12 +331,12 @@ impl Hub {
     }
 
     /// Closes all tunnels of a site, which was revoked.
-    pub fn expel(&mut self, site: &str, reason: &str, now: Instant) {
+    pub fn expel(&mut self, site: &SiteId, reason: &str, now: Instant) {
         let early = self
             .node
             .iter()
             .filter(|(_, conn)| match conn.role.granted() {
-                Some(grant) => grant.site == site,
+                Some(grant) => grant.site == *site,
                 None => false,
             });
         let mut tunnels: Vec<ConnId> = early.map(|(id, _)| id).collect();
@@ -417,12 +421,19 @@ impl Hub {
         self.node.poll_transmit(buffer, now)
     }
 
-    /// When [`Self::handle_timeout`] should be called next.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let leaves = self.strangers.poll_timeout();
-        let parked = self.pipes.poll_timeout();
-        let node = self.node.poll_timeout();
-        [leaves, parked, node].into_iter().flatten().min()
+    /// When [`Self::handle_timeout`] should be called next, and what for.
+    pub fn poll_timeout(&self) -> Option<Due> {
+        let own = Due::first([
+            (Timer::Stranger, self.strangers.poll_timeout()),
+            (Timer::Parked, self.pipes.poll_timeout()),
+            (Timer::Terms, self.spoken.poll_timeout()),
+        ]);
+        own.into_iter().chain(self.node.poll_timeout()).min()
+    }
+
+    /// How often it was woken by each of its timers.
+    pub fn woken(&self) -> &Woken {
+        &self.woken
     }
 
     /// Packets of strangers that were dropped by their first bytes, as too many came.

@@ -77,12 +77,12 @@ pub(crate) fn size_on_wire(header: &VirtioNetHdr, packet: &IpPacket<'_>) -> usiz
 /// partial if that of `packet` is and the other end takes it: `partial`.
 pub(crate) fn segment(
     header: &VirtioNetHdr,
-    packet: &[u8],
+    packet: IpPacket<'_>,
     mtu: usize,
     partial: bool,
     mut sink: impl FnMut(Queued),
 ) -> Result<(), Refused> {
-    let mut segments = Segments::new(header, packet).map_err(|_| Refused::Malformed)?;
+    let mut segments = Segments::of(header, packet).map_err(|_| Refused::Malformed)?;
     let checksum = if partial {
         segments.leave_checksums()
     } else {
@@ -106,7 +106,7 @@ pub(crate) fn segment(
         segments.append(index, |piece| chunk.extend_from_slice(piece));
         let mut buffer = chunk.split();
         if count == 1 {
-            rewrite::clamp_mss(&mut buffer[HEADROOM..], mtu as u16);
+            rewrite::clamp_mss_in(&mut buffer[HEADROOM..], &packet, mtu as u16);
         }
         sink(Queued {
             buffer,

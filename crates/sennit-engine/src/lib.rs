@@ -49,6 +49,7 @@ mod renewal;
 mod resumption;
 mod sharing;
 mod thin;
+mod timer;
 mod transport;
 mod treatment;
 mod tunnel;
@@ -68,12 +69,14 @@ pub use hub::{
     Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, StrangerCounts,
     UdpRefusal,
 };
-pub use ids::{ConnId, LinkId, SocketId};
+pub use ids::{ConnId, LinkId, SiteId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;
 pub use node::{Received, Transmit};
+pub use protection::{Chooser as FecChooser, Outlook as FecOutlook};
 pub use renewal::Rekey;
 pub use sennit_fec::{BadCode, Code, Fec};
 pub use sharing::{Plan, Share, Sharing, Terms};
+pub use timer::{Due, Timer, Woken};
 pub use transport::{MOST_LINKS, Settings};
 pub use treatment::{MOST_COPIES, Treatment};

@@ -5,13 +5,19 @@
 //! it, and how they share it. Which connection is asked first is decided by [`crate::turns`]; how
 //! much it may send on a link is decided by [`crate::sharing`], which a [`Seat`] asks.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    ops::Bound::{Included, Unbounded},
+    sync::Arc,
+    time::Instant,
+};
 
 use sennit_core::{ClassId, frame::Fare};
+use sennit_packet::Bitrate;
 
 use crate::{
     facts::{LinkFacts, PathShare},
-    ids::{ConnId, LinkId, SocketId},
+    ids::{ConnId, LinkId, SiteId, SocketId},
     sharing::{self, Grant, Load, Look, RoundTrips, Sharing, Spent, Tins},
     transport::MOST_LINKS,
 };
@@ -22,22 +28,19 @@ pub(crate) enum Key {
     /// An edge knows its own by their sockets.
     Socket(SocketId),
     /// A hub knows those of a site by their names.
-    Named(Arc<str>, String),
+    Named(SiteId, String),
 }
 
 impl Key {
-    fn site(&self) -> Option<&str> {
+    fn site(&self) -> Option<&SiteId> {
         match self {
             Self::Socket(_) => None,
             Self::Named(site, _) => Some(site),
         }
     }
 
-    fn owner(&self) -> Option<Arc<str>> {
-        match self {
-            Self::Socket(_) => None,
-            Self::Named(site, _) => Some(Arc::clone(site)),
-        }
+    fn owner(&self) -> Option<SiteId> {
+        self.site().cloned()
     }
 }
 
@@ -49,8 +52,9 @@ struct Shared {
 }
 
 /// One link.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Link {
+    key: Key,
     name: String,
     /// Without it each sends what its own congestion control allows, and they meet in the link's
     /// queue.
@@ -59,6 +63,20 @@ struct Link {
     users: BTreeMap<ConnId, User>,
     sent_bytes: u64,
     received_bytes: u64,
+}
+
+impl Link {
+    /// One that nobody uses yet.
+    fn new(key: Key) -> Self {
+        Self {
+            key,
+            name: String::new(),
+            shared: None,
+            users: BTreeMap::new(),
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
+    }
 }
 
 /// A tunnel with a path on a link.
@@ -74,9 +92,12 @@ struct User {
 pub(crate) struct Links {
     all: BTreeMap<LinkId, Link>,
     by_key: BTreeMap<Key, LinkId>,
+    /// Those that a tunnel has paths on, so that a site which names its links anew costs nothing
+    /// for those of others.
+    by_conn: BTreeMap<ConnId, Vec<LinkId>>,
     next: u32,
     /// How links are shared: an edge's own, and on a hub those of its sites.
-    sharings: BTreeMap<Option<Arc<str>>, Arc<Sharing>>,
+    sharings: BTreeMap<Option<SiteId>, Arc<Sharing>>,
 }
 
 /// The links as one tunnel sees them.
@@ -169,38 +190,50 @@ impl Links {
         links: impl Iterator<Item = (Key, &'a str)>,
     ) -> Vec<LinkId> {
         let used: Vec<LinkId> = links.map(|(key, name)| self.find(key, name)).collect();
-        for (id, link) in &mut self.all {
-            if used.contains(id) {
-                let user = User { class, delivers: 0 };
+        for id in &used {
+            let user = User { class, delivers: 0 };
+            if let Some(link) = self.all.get_mut(id) {
                 link.users.entry(conn).or_insert(user).class = class;
-            } else if let Some(left) = link.users.remove(&conn)
-                && !link.users.values().any(|user| user.class == left.class)
-                && let Some(shared) = &link.shared
-            {
-                shared.tins.leave(left.class);
             }
         }
-        let few = self.all.len() <= MOST_LINKS;
-        let all = &mut self.all;
-        self.by_key.retain(|key, id| {
-            let is_ours = few && key.site().is_none();
-            let stays = is_ours || all.get(id).is_some_and(|link| !link.users.is_empty());
-            if !stays {
-                all.remove(id);
-            }
-            stays
-        });
+        let before = if used.is_empty() {
+            self.by_conn.remove(&conn)
+        } else {
+            self.by_conn.insert(conn, used.clone())
+        };
+        for id in before.into_iter().flatten().filter(|id| !used.contains(id)) {
+            self.leave(id, conn);
+        }
         used
+    }
+
+    /// A tunnel has no path on a link any more.
+    fn leave(&mut self, id: LinkId, conn: ConnId) {
+        let few = self.all.len() <= MOST_LINKS;
+        let Some(link) = self.all.get_mut(&id) else {
+            return;
+        };
+        if let Some(left) = link.users.remove(&conn)
+            && !link.users.values().any(|user| user.class == left.class)
+            && let Some(shared) = &link.shared
+        {
+            shared.tins.leave(left.class);
+        }
+        let is_ours = few && link.key.site().is_none();
+        if link.users.is_empty() && !is_ours {
+            self.by_key.remove(&link.key);
+            self.all.remove(&id);
+        }
     }
 
     fn find(&mut self, key: Key, name: &str) -> LinkId {
         let sharing = self.sharings.get(&key.owner());
         let next = &mut self.next;
-        let id = *self.by_key.entry(key).or_insert_with(|| {
+        let id = *self.by_key.entry(key.clone()).or_insert_with(|| {
             *next += 1;
             LinkId(*next)
         });
-        let link = self.all.entry(id).or_default();
+        let link = self.all.entry(id).or_insert_with(|| Link::new(key));
         if link.name != name {
             // The socket's number has passed to another link, which has carried nothing yet.
             (link.sent_bytes, link.received_bytes) = (0, 0);
@@ -213,10 +246,13 @@ impl Links {
     }
 
     /// How the links of a site are shared from now on, or of an edge.
-    pub(crate) fn set_sharing(&mut self, site: Option<&str>, sharing: Option<Arc<Sharing>>) {
-        let owner: Option<Arc<str>> = site.map(Into::into);
-        for (key, id) in &self.by_key {
-            if let Some(link) = self.all.get_mut(id).filter(|_| key.owner() == owner) {
+    pub(crate) fn set_sharing(&mut self, site: Option<&SiteId>, sharing: Option<Arc<Sharing>>) {
+        let owner = site.cloned();
+        let first = site.map(|site| Key::Named(site.clone(), String::new()));
+        let from = first.as_ref().map_or(Unbounded, Included);
+        let links = self.by_key.range::<Key, _>((from, Unbounded));
+        for (_, id) in links.take_while(|(key, _)| key.site() == site) {
+            if let Some(link) = self.all.get_mut(id) {
                 let sharing = sharing.as_ref();
                 link.shared = sharing.map(|sharing| Shared::new(sharing, &link.name));
             }
@@ -228,8 +264,8 @@ impl Links {
     }
 
     /// How the links of a site are shared, if they are.
-    pub(crate) fn sharing(&self, site: Option<&str>) -> Option<&Arc<Sharing>> {
-        self.sharings.get(&site.map(Into::into))
+    pub(crate) fn sharing(&self, site: Option<&SiteId>) -> Option<&Arc<Sharing>> {
+        self.sharings.get(&site.cloned())
     }
 
     /// The path of a tunnel delivers so much, in bytes per second.
@@ -291,12 +327,13 @@ impl Links {
             let link = self.all.get(id)?;
             let mut classes: Vec<ClassId> = link.users.values().map(|user| user.class).collect();
             classes.sort_unstable();
+            let delivers = link.users.values().map(|user| user.delivers);
             Some(LinkFacts {
                 id: *id,
                 name: link.name.clone(),
-                site: key.site().map(str::to_owned),
+                site: key.site().cloned(),
                 classes,
-                delivers: link.users.values().map(|user| user.delivers).sum(),
+                delivers: Bitrate::bytes_per_second(delivers.sum()),
                 sent_bytes: link.sent_bytes,
                 received_bytes: link.received_bytes,
             })
@@ -345,7 +382,8 @@ mod tests {
 
         let facts = links.facts();
         assert_eq!(facts[1].classes, [CALLS.1, BULK.1]);
-        assert_eq!((facts[0].delivers, facts[1].delivers), (0, 51_000));
+        let delivers = |n: usize| facts[n].delivers.as_bytes_per_second();
+        assert_eq!((delivers(0), delivers(1)), (0, 51_000));
         assert_eq!((facts[1].sent_bytes, facts[1].received_bytes), (1500, 80));
         let look = Look {
             wanted: 1_000_000,
@@ -387,6 +425,45 @@ mod tests {
         links.set_used(CALLS, std::iter::empty());
         let left = links.facts();
         assert_eq!(left.len(), 1);
-        assert_eq!(left[0].site.as_deref(), Some("ship"));
+        assert_eq!(left[0].site.as_ref(), Some(&"ship".into()));
+    }
+
+    #[test]
+    fn a_site_that_names_its_links_anew_and_leaves_has_nothing_kept_of_it() {
+        let mut links = Links::default();
+        let both = [named("van", "lte"), named("van", "lte")];
+        links.set_used(CALLS, both.into_iter());
+        links.set_used(BULK, [named("ship", "lte")].into_iter());
+        for name in ["dsl", "sat", "sat"] {
+            links.set_used(CALLS, [named("van", name)].into_iter());
+            assert_eq!((links.all.len(), links.by_key.len()), (2, 2), "{name}");
+        }
+        links.set_used(CALLS, std::iter::empty());
+        assert_eq!(links.by_conn.len(), 1);
+        links.set_used(BULK, std::iter::empty());
+        let kept = (links.all.len(), links.by_key.len(), links.by_conn.len());
+        assert_eq!(kept, (0, 0, 0));
+    }
+
+    #[test]
+    fn only_the_links_of_a_site_are_shared_as_it_wishes() {
+        let mut links = Links::default();
+        let sites = ["ship", "van", "yacht"];
+        for (site, conn) in sites.into_iter().zip(1..) {
+            let used = (ConnId(conn), ClassId(0));
+            links.set_used(used, [named(site, "dsl"), named(site, "lte")].into_iter());
+        }
+        let plan = sharing::Plan {
+            asked: true,
+            ..sharing::Plan::default()
+        };
+        let sharing = Sharing::downward(plan, Instant::now());
+        links.set_sharing(Some(&"van".into()), sharing);
+        let shared = links.by_key.iter().map(|(key, id)| {
+            let site = key.site().expect("a site has it").as_str();
+            (site, links.all[id].shared.is_some())
+        });
+        let expected = sites.map(|site| (site, site == "van"));
+        assert!(shared.eq(expected.into_iter().flat_map(|it| [it, it])));
     }
 }

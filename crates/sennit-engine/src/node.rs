@@ -40,6 +40,7 @@ use crate::{
     pipe::{Pipe, Pipes},
     remotes::disguised,
     sharing::Spent,
+    timer::{Due, Timer},
     transport::Settings,
     tunnel::Tunnel,
     turns::Turns,
@@ -77,7 +78,7 @@ pub(crate) struct Conn<R> {
     handle: ConnectionHandle,
     /// Where the handshake leaves from; noq does not know.
     first_local: Local,
-    wake: Option<Instant>,
+    wake: Option<Due>,
     finish: Finish,
     /// There are streams although the handshake is not done.
     pub(crate) may_write: bool,
@@ -104,7 +105,7 @@ pub(crate) struct Node<R> {
     by_handle: BTreeMap<usize, ConnId>,
     next_id: u64,
     turns: Turns,
-    wakes: BTreeSet<(Instant, ConnId)>,
+    wakes: BTreeMap<(Instant, ConnId), Timer>,
     events: VecDeque<NodeEvent>,
     /// Packets that belong to no connection: version negotiation, resets, refusals.
     stateless: VecDeque<(Transmit, Vec<u8>)>,
@@ -141,7 +142,7 @@ impl<R> Node<R> {
             by_handle: BTreeMap::new(),
             next_id: 0,
             turns: Turns::default(),
-            wakes: BTreeSet::new(),
+            wakes: BTreeMap::new(),
             events: VecDeque::new(),
             stateless: VecDeque::new(),
             incoming: VecDeque::new(),
@@ -294,7 +295,7 @@ impl<R> Node<R> {
 
     /// Wakes the connections whose time has come.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.wakes.first() {
+        while let Some((&(at, id), _)) = self.wakes.first_key_value() {
             if at > now {
                 break;
             }
@@ -345,8 +346,8 @@ impl<R> Node<R> {
         self.unplug(id, now);
         if let Some(conn) = self.conns.remove(&id) {
             self.by_handle.remove(&conn.handle.0);
-            if let Some(at) = conn.wake {
-                self.wakes.remove(&(at, id));
+            if let Some(due) = conn.wake {
+                self.wakes.remove(&(due.at, id));
             }
         }
         self.ways.forget(id);
@@ -412,23 +413,26 @@ impl<R> Node<R> {
             return;
         };
         let tunnel = conn.tunnel.poll_timeout(self.pipes.of(conn.pipe));
-        let wake = tunnel.into_iter().chain(conn.h3.poll_timeout()).min();
+        let reads = conn.h3.poll_timeout().map(|at| Timer::Http.due(at));
+        let wake = tunnel.into_iter().chain(reads).min();
         if wake == conn.wake {
             return;
         }
-        if let Some(at) = conn.wake {
-            self.wakes.remove(&(at, id));
+        if let Some(due) = conn.wake {
+            self.wakes.remove(&(due.at, id));
         }
-        if let Some(at) = wake {
-            self.wakes.insert((at, id));
+        if let Some(due) = wake {
+            self.wakes.insert((due.at, id), due.timer);
         }
         conn.wake = wake;
     }
 
     /// When [`Self::handle_timeout`] should be called next.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let wake = self.wakes.first().map(|&(at, _)| at);
-        wake.into_iter().chain(self.pipes.poll_timeout()).min()
+    pub(crate) fn poll_timeout(&self) -> Option<Due> {
+        let wake = self.wakes.first_key_value();
+        let wake = wake.map(|(&(at, _), timer)| timer.due(at));
+        let held = self.pipes.poll_timeout().map(|at| Timer::Hold.due(at));
+        wake.into_iter().chain(held).min()
     }
 }
 

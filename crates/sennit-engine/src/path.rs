@@ -14,6 +14,7 @@ use sennit_core::{
     recent::Recent,
 };
 use sennit_masque::varint;
+use sennit_packet::Bitrate;
 
 use crate::{
     acks::Owed,
@@ -464,7 +465,7 @@ impl Path {
             losses: self.gate.ledger().losses(),
             sent_bytes: stats.udp_tx.bytes,
             received_bytes: stats.udp_rx.bytes,
-            rate: self.gate.rate(self.srtt()),
+            rate: Bitrate::bytes_per_second(self.gate.rate(self.srtt())),
             cwnd: self.gate.window(),
             congestion: self.gate.choice(),
             too_small: self.gate.is_small() && !halves,

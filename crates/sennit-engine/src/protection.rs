@@ -24,7 +24,8 @@ use sennit_fec::{Code, Decoder, Encoder, Fec, Recovered, Repair, WINDOW_TIME};
 use sennit_packet::checksum::Progress;
 
 use self::back::Back;
-pub(crate) use self::chooser::{Chooser, Outlook};
+pub(crate) use self::chooser::is_crowded;
+pub use self::chooser::{Chooser, Outlook};
 pub use self::status::{FecReason, FecStatus, Symbols};
 use crate::{codec, inner::Packet, transport::MAX_PATHS};
 

@@ -21,12 +21,13 @@ use std::{
 };
 
 use sennit_core::ClassId;
+use sennit_packet::Bitrate;
 
 use crate::facts::PathShare;
 
 pub use self::found::Cause;
 use self::{
-    bucket::{Bucket, Clock, Lateness, Leeway},
+    bucket::{Bucket, Clock, Lateness, Leeway, punctual_burst},
     tins::Others,
 };
 pub(crate) use self::{
@@ -38,10 +39,10 @@ pub(crate) use self::{
 /// What is guaranteed to a class on every link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Of what the link carries, in percent.
+    /// Of what the link carries, 1 to 100.
     Percent(u8),
-    /// In bytes per second.
-    Rate(u64),
+    /// At any rate of the link.
+    Rate(Bitrate),
 }
 
 /// What a class has sent on a link and not settled.
@@ -78,8 +79,8 @@ pub(crate) struct RoundTrips {
 pub struct Terms {
     /// What is guaranteed to it; without one it has an equal part of what the shares leave.
     pub share: Option<Share>,
-    /// What it may send on all links together, in bytes per second.
-    pub limit: Option<u64>,
+    /// What it may send on all links together.
+    pub limit: Option<Bitrate>,
 }
 
 /// What the config says of how links are shared.
@@ -89,12 +90,12 @@ pub struct Plan {
     pub classes: BTreeMap<ClassId, Terms>,
     /// Their names, for people.
     pub names: BTreeMap<ClassId, String>,
-    /// What the edge sends on a link at most, by its name, in bytes per second.
-    pub up: BTreeMap<String, u64>,
+    /// What the edge sends on a link at most, by its name.
+    pub up: BTreeMap<String, Bitrate>,
     /// What the hub sends on it at most.
-    pub down: BTreeMap<String, u64>,
-    /// What a hub sends to the site on all links together, in bytes per second.
-    pub total: Option<u64>,
+    pub down: BTreeMap<String, Bitrate>,
+    /// What a hub sends to the site on all links together.
+    pub total: Option<Bitrate>,
     /// Links are shared although nothing may be said of them: somebody asks what they carry.
     pub asked: bool,
 }
@@ -120,7 +121,7 @@ pub struct Sharing {
     clock: Clock,
     plan: Plan,
     /// Caps of the direction that this end sends.
-    caps: BTreeMap<String, u64>,
+    caps: BTreeMap<String, Bitrate>,
     links: Mutex<BTreeMap<String, Arc<Tins>>>,
     limits: BTreeMap<ClassId, Limit>,
     /// All links together, if there is a bound on that.
@@ -130,6 +131,7 @@ pub struct Sharing {
 
 #[derive(Debug)]
 struct Limit {
+    /// In bytes per second.
     rate: u64,
     bucket: Bucket,
 }
@@ -155,11 +157,11 @@ impl Sharing {
         (!plan.is_empty()).then(|| Arc::new(Self::new(plan, caps, now)))
     }
 
-    fn new(plan: Plan, caps: BTreeMap<String, u64>, now: Instant) -> Self {
+    fn new(plan: Plan, caps: BTreeMap<String, Bitrate>, now: Instant) -> Self {
         let clock = Clock::new(now);
         let limits = plan.classes.iter().filter_map(|(&class, terms)| {
             let limit = Limit {
-                rate: terms.limit?,
+                rate: terms.limit?.as_bytes_per_second(),
                 bucket: Bucket::default(),
             };
             Some((class, limit))
@@ -198,10 +200,20 @@ impl Sharing {
         tins
     }
 
-    /// Goes on with what another found out about the rates of the links.
+    /// Goes on where another was: with what is spent, and with what it found out about the rates of
+    /// the links.
     pub(crate) fn inherit(&self, before: &Self) {
+        let clocks = (before.clock, self.clock);
         self.lateness
             .inherit(&before.lateness, before.clock, self.clock);
+        for (class, Limit { rate, bucket }) in &self.limits {
+            if let Some(known) = before.limits.get(class) {
+                bucket.inherit(&known.bucket, punctual_burst(*rate), clocks);
+            }
+        }
+        if let (Some(total), Some(known)) = (&self.total, &before.total) {
+            total.inherit(known);
+        }
         let known = before.links.lock().unwrap_or_else(PoisonError::into_inner);
         let used = known.iter().filter(|(_, tins)| Arc::strong_count(tins) > 1);
         for (name, tins) in used {
@@ -294,5 +306,68 @@ impl Sharing {
             let leeway = Leeway { slack, least };
             limit.bucket.spend(limit.rate, bytes, leeway, at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Bitrate = Bitrate::mbit(8);
+    const CLASS: ClassId = ClassId(0);
+
+    /// Bytes that a class gets within a second, whose site changes its share each millisecond.
+    fn sent_under(plan: &Plan, limit: Option<Bitrate>) -> u64 {
+        let start = Instant::now();
+        let under = |share, now| {
+            let terms = Terms {
+                share: Some(Share::Percent(share)),
+                limit,
+            };
+            let plan = Plan {
+                classes: BTreeMap::from([(CLASS, terms)]),
+                ..plan.clone()
+            };
+            Sharing::downward(plan, now).expect("it says something")
+        };
+        let first = under(100, start);
+        let (mut at_work, mut sent) = ((first.link("dsl"), first), 0);
+        for millis in 0..1000 {
+            let now = start + Duration::from_millis(millis);
+            let next = under(99 + (millis % 2) as u8, now);
+            next.inherit(&at_work.1);
+            at_work = (next.link("dsl"), next);
+            let (tins, sharing) = &at_work;
+            let look = Look {
+                wanted: 1_000_000,
+                least: 1500,
+            };
+            let bytes = sharing.grant(tins, CLASS, look, now).bytes;
+            let bytes = bytes.min(look.wanted);
+            let granted = true;
+            sharing.spend(tins, CLASS, Spent { bytes, granted }, now);
+            sent += bytes;
+        }
+        sent
+    }
+
+    #[test]
+    fn a_site_that_changes_its_terms_all_the_time_gets_no_more_than_its_bounds() {
+        let of_site = Plan {
+            total: Some(LIMIT),
+            ..Plan::default()
+        };
+        let of_link = Plan {
+            down: BTreeMap::from([("dsl".to_owned(), LIMIT)]),
+            ..Plan::default()
+        };
+        let all = [
+            sent_under(&of_site, None),
+            sent_under(&of_link, None),
+            sent_under(&Plan::default(), Some(LIMIT)),
+        ];
+        let most = LIMIT.as_bytes_per_second();
+        let fits = |sent: &u64| (most * 9 / 10..=most * 11 / 10).contains(sent);
+        assert!(all.iter().all(fits), "{all:?}");
     }
 }

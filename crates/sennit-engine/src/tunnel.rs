@@ -55,6 +55,7 @@ use crate::{
     pipe::Pipe,
     renewal::{self, Rekey},
     resumption::Agreed,
+    timer::{Due, Timer},
     transport::{DATAGRAM_BUFFER, Settings},
     treatment::Treatment,
 };
@@ -386,9 +387,9 @@ impl Tunnel {
     }
 
     /// When the tunnel next needs attention.
-    pub(crate) fn poll_timeout(&self, pipe: &Pipe) -> Option<Instant> {
-        if self.is_broken() {
-            return self.mishap.at();
+    pub(crate) fn poll_timeout(&self, pipe: &Pipe) -> Option<Due> {
+        if let Some(at) = self.mishap.at() {
+            return Some(Timer::Fault.due(at));
         }
         let listens = self.is_numbered();
         let owes = self.codec().is_some_and(Codec::owes_templates);
@@ -409,22 +410,20 @@ impl Tunnel {
             .flatten()
             .filter(|&at| at > self.round.polled);
         let held = self.round.held.filter(|_| waiting);
-        health
-            .chain(self.round.poll_timeout())
-            .chain(pacing)
-            .chain(held)
-            .chain(self.reports.poll_timeout(owes).filter(|_| listens))
-            .chain(self.overdue_at(pipe))
-            .chain(
-                self.paths
-                    .iter()
-                    .filter_map(Path::trial_at)
-                    .filter(|_| listens),
-            )
-            .chain(self.protection_due_at(pipe))
-            .chain(self.owes_until())
-            .chain(self.conn.poll_timeout())
-            .min()
+        let reports = self.reports.poll_timeout(owes).filter(|_| listens);
+        let trials = self.paths.iter().filter_map(Path::trial_at);
+        Due::first([
+            (Timer::Round, self.round.poll_timeout()),
+            (Timer::Pacing, pacing.min()),
+            (Timer::Share, held),
+            (Timer::Acks, self.owes_until()),
+            (Timer::Report, reports),
+            (Timer::Order, self.overdue_at(pipe)),
+            (Timer::Repair, self.protection_due_at(pipe)),
+            (Timer::Health, health.min()),
+            (Timer::Trial, trials.min().filter(|_| listens)),
+            (Timer::Quic, self.conn.poll_timeout()),
+        ])
     }
 }
 

@@ -9,7 +9,7 @@
 //! Ways of different parties are never mixed: an address can be forged.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -26,13 +26,15 @@ use crate::ids::ConnId;
 /// A verdict that was not renewed for this long is nobody's any more. An idle judge renews it
 /// whenever a probe is due.
 const VERDICT_FOR: Duration = Duration::from_secs(180);
-/// A way of which nothing was heard for this long is forgotten.
-const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// So many ways are kept whether or not a path takes them.
+const FEW: usize = 64;
 
 /// All ways.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
     known: BTreeMap<Key, Way>,
+    /// Ways that some path took when those that none took were last forgotten.
+    used: usize,
 }
 
 /// Who is at the other end, and the addresses of both ends.
@@ -124,10 +126,17 @@ impl Ways {
         }
     }
 
-    /// Forgets ways that are long silent.
-    pub(crate) fn prune(&mut self, now: Instant) {
-        let is_recent = |way: &Way| now.saturating_duration_since(way.heard) < FORGET_AFTER;
-        self.known.retain(|_, way| is_recent(way));
+    /// Whether there are so many that no path can take the most of them: a path may come from
+    /// another address with each packet.
+    pub(crate) fn are_too_many(&self) -> bool {
+        self.known.len() > FEW.max(2 * self.used)
+    }
+
+    /// Forgets all but those that paths take.
+    pub(crate) fn keep_only(&mut self, used: impl Iterator<Item = (Arc<str>, FourTuple)>) {
+        let used: BTreeSet<Key> = used.map(|(party, network)| key(&party, network)).collect();
+        self.known.retain(|key, _| used.contains(key));
+        self.used = self.known.len();
     }
 }
 
@@ -182,14 +191,23 @@ mod tests {
         assert_eq!(ways.company(&van, network(), B, start), None);
     }
 
+    /// One path that comes from another port with each packet, and one that stays.
     #[test]
-    fn a_way_is_forgotten_in_the_end() {
+    fn ways_that_no_path_takes_any_more_are_forgotten() {
         let (mut ways, van): (_, Arc<str>) = (Ways::default(), "van".into());
         let start = Instant::now();
-        ways.inform(&van, network(), (A, Pace::Idle), &Health::new(start), start);
-        ways.prune(start + FORGET_AFTER - Duration::from_secs(1));
-        assert_eq!(ways.known.len(), 1);
-        ways.prune(start + FORGET_AFTER);
-        assert_eq!(ways.known.len(), 0);
+        let health = Health::new(start);
+        ways.inform(&van, network(), (A, Pace::Idle), &health, start);
+        for port in 1..10_000 {
+            let moved = FourTuple::from_remote(([198, 51, 100, 1], port).into());
+            ways.inform(&van, moved, (B, Pace::Idle), &health, start);
+            if ways.are_too_many() {
+                let used = [network(), moved].map(|network| (Arc::clone(&van), network));
+                ways.keep_only(used.into_iter());
+                assert!(ways.company(&van, moved, A, start).is_some());
+            }
+            assert!(ways.known.len() <= FEW, "{port}");
+        }
+        assert!(ways.company(&van, network(), B, start).is_some());
     }
 }

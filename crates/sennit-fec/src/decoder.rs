@@ -2,7 +2,7 @@
 
 use crate::{
     MOST_BYTES, MOST_COVERED, Repair,
-    rows::{Row, Rows},
+    rows::{COLUMNS, Row, Rows},
     symbol::Symbol,
     unwrap,
 };
@@ -171,7 +171,7 @@ impl Decoder {
             return;
         }
         let sum = self.without_known(repair, first, symbol);
-        let row = Row { unknowns, sum };
+        let row = Row::of(&unknowns, sum);
         self.stats.failed += self.rows.insert(row) as u64;
         self.solve(recovered);
     }
@@ -194,7 +194,7 @@ impl Decoder {
     /// Memory that sources and equations take, in bytes.
     pub fn memory(&self) -> usize {
         let slots = self.slots.iter().map(|slot| slot.symbol.capacity());
-        slots.sum::<usize>() + self.rows.len() * MOST_BYTES
+        slots.sum::<usize>() + self.rows.len() * (COLUMNS + MOST_BYTES)
     }
 
     fn full(&self, wire: u16) -> u64 {
@@ -310,6 +310,40 @@ mod tests {
                 assert_eq!(back_after(more, first), expected, "{more} after {first}");
             }
         }
+    }
+
+    /// Between sums of the same sources comes a chain of sums that overlap by one each: equations
+    /// with all unknowns of the chain would be added to each other.
+    #[test]
+    fn a_hostile_repair_makes_no_more_additions_than_it_covers_sources_each_as_long_as_that() {
+        let mut decoder = Decoder::new();
+        for id in [0, HISTORY as u16 - 48] {
+            decoder.handle_source(id, b"", b"a", |_| {});
+        }
+        let mut repairs = 0;
+        let mut handle = |decoder: &mut Decoder, last, covered| {
+            let repair = Repair {
+                key: Key::Random(last),
+                last,
+                covered,
+            };
+            decoder.handle_repair(&repair, b"b", |_| {});
+            repairs += 1;
+        };
+        for last in 199..255 {
+            handle(&mut decoder, last, last as u8);
+        }
+        for link in 1..8 {
+            handle(&mut decoder, 255 + 254 * link, 255);
+        }
+        for round in 0..400 {
+            let last = 150 + round % 100;
+            handle(&mut decoder, last, last as u8);
+        }
+
+        assert!(decoder.rows.additions <= repairs * MOST_COVERED);
+        assert!(decoder.rows.widest() < MOST_COVERED as u64);
+        assert!(decoder.unsolved() > 50, "{:?}", decoder.stats());
     }
 
     /// In the place of a source that is missing is still the one of [`HISTORY`] numbers before.

@@ -11,7 +11,7 @@
 //! packets of full size has room for a header where they have theirs.
 //!
 //! Nothing here reads a clock or allocates once it has run for a while, but on a loss; memory is
-//! bounded whatever arrives.
+//! bounded whatever arrives, and so is what a repair costs.
 
 mod code;
 mod decoder;

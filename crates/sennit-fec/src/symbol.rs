@@ -67,6 +67,11 @@ impl Symbol {
         self.len
     }
 
+    /// Has this byte at a place within its length.
+    pub(crate) fn put(&mut self, at: usize, byte: u8) {
+        self.blocks.as_flattened_mut()[at] = byte;
+    }
+
     /// Bytes of memory that it has.
     pub(crate) fn capacity(&self) -> usize {
         self.blocks.capacity() * LANES

@@ -145,6 +145,7 @@ impl Parties {
                 &secret.hash(),
                 Some(expires),
                 TokenKind::Invite,
+                None,
                 now(),
             )
             .expect("the store can be written");

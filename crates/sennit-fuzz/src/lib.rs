@@ -15,6 +15,7 @@
 
 pub mod engine;
 pub mod fec;
+pub mod helper;
 mod input;
 pub mod join;
 pub mod masque;
@@ -52,6 +53,8 @@ pub const TARGETS: &[Target] = &[
     ("sennit_enrolment", join::enrolment),
     ("sennit_control", join::control),
     ("sennit_tickets", join::tickets),
+    ("linux_orders", helper::orders),
+    ("linux_files", helper::files),
     ("sennit_plan", measure::plan),
     ("load_arrivals", measure::arrivals),
 ];

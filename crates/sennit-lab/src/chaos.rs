@@ -160,6 +160,8 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         sum.sent += summary.sent;
         sum.arrived += summary.arrived;
         sum.load += summary.load;
+        sum.reloads += summary.reloads;
+        sum.watched += summary.watched;
         sum.best_link.extend_from_slice(&summary.best_link);
         sum.back.extend_from_slice(&summary.back);
     }
@@ -170,13 +172,15 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         sent,
         arrived,
         load,
+        reloads,
+        watched,
         ..
     } = sum;
     format!(
         "{kept} of {} seeds kept every rule for {hours} virtual hours each, with {sites} sites in all: \
          {faults} faults, of them {hostile} hostile packets, and {forged} from the address of another \
-         site; {arrived} of {sent} inner packets arrived, and {load} of the load beside them{}{}; it \
-         took {:.0} s",
+         site; {reloads} reloads, of which {watched} came in a calm and lost nothing; {arrived} of \
+         {sent} inner packets arrived, and {load} of the load beside them{}{}; it took {:.0} s",
         outcomes.len(),
         how_soon(sum.back),
         how_much(sum.best_link),
@@ -223,6 +227,7 @@ fn to_json(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> Value {
             "seed": seed, "held": true, "sites": it.sites, "faults": it.faults,
             "hostile": it.hostile, "forged": it.forged, "sent": it.sent, "arrived": it.arrived,
             "best_link_permille": it.best_link, "tunnels": it.tunnels,
+            "reloads": it.reloads, "watched_reloads": it.watched,
             "back_s": it.back.iter().map(Duration::as_secs_f64).collect::<Vec<_>>(),
         }),
         Outcome::Broken(it) => json!({

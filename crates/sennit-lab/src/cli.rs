@@ -79,7 +79,7 @@ enum LabCommand {
         /// What is to be reached (TOML) [default: built in, from lab/targets.toml]
         #[arg(long, value_name = "FILE")]
         targets: Option<PathBuf>,
-        /// Exit with 1 if something was not reached of the scenarios that were measured
+        /// Exit with 1 if not all was reached of the scenarios that were measured, or none was
         #[arg(long)]
         strict: bool,
         /// Write the same as a page of the book too
@@ -125,7 +125,7 @@ enum LabCommand {
 
 #[derive(Debug, Subcommand)]
 enum SimCommand {
-    /// Run every combination of a matrix file; goes on where it was stopped
+    /// Run every combination of a matrix file; goes on where the same build was stopped
     ///
     /// Example: sennit sim matrix lab/matrix.toml --out results/matrix
     Matrix(matrix::MatrixArgs),

@@ -70,7 +70,7 @@ pub enum Figure {
     EdgeRssBytes,
     /// Paths of all tunnels of the edges that were up at the end.
     PathsUp,
-    /// The longest time from one answer to the next, or from one status to the next.
+    /// The longest time without an answer, or without a status for a viewer.
     SilenceSeconds,
     /// How far the gap that a drill prints is from that of the pings beside it.
     GapErrorSeconds,
@@ -213,6 +213,36 @@ impl Figure {
             Self::CpuShare => (1e2, 2),
             Self::HubRssBytes | Self::EdgeRssBytes | Self::FileBytes => (1e-6, 1),
         }
+    }
+
+    /// Whether packets that leave a link late, or are lost before it, change it: not what daemons
+    /// hold and do, and not what takes seconds.
+    pub(crate) fn depends_on_links(self) -> bool {
+        !matches!(
+            self,
+            Self::CpuShare
+                | Self::HubRssBytes
+                | Self::EdgeRssBytes
+                | Self::PathsUp
+                | Self::Reloads
+                | Self::ReloadSeconds
+                | Self::Kills
+                | Self::LostHistorySeconds
+                | Self::FirstViewSeconds
+                | Self::EmptyViewSeconds
+                | Self::LongestTaskSeconds
+                | Self::LeftBehind
+                | Self::FilesGrown
+                | Self::ThreadsGrown
+                | Self::HubRssGrown
+                | Self::EdgeRssGrown
+                | Self::BackSeconds
+                | Self::Reconnects
+                | Self::Failovers
+                | Self::Named
+                | Self::FalseAlarms
+                | Self::FileBytes
+        )
     }
 
     /// In the units of tables.

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! A line of the table is written when its scenario is done, so that who is stopped goes on where
-//! he was. A scenario has the same outcome whenever and wherever it runs.
+//! he was, with the same build. A scenario has the same outcome whenever and wherever that runs it.
 
 mod page;
 mod play;

@@ -5,6 +5,7 @@
 
 pub(crate) mod collection;
 mod edges;
+mod exact;
 mod fec;
 mod noted;
 pub(crate) mod page;
@@ -31,6 +32,7 @@ use crate::traffic::{BulkFigures, Figures};
 use crate::tunnel::{Operated, Usage};
 use sennit_load::Bins;
 
+pub(crate) use exact::{Exactness, all_exact};
 pub use fec::FecResult;
 pub use noted::note;
 pub(crate) use sennit_load::Machine;
@@ -291,12 +293,6 @@ impl Results {
     /// The steps of the first run.
     pub(crate) fn steps_of_first_run(&self) -> impl Iterator<Item = &StepResult> {
         self.steps.iter().filter(|step| step.run <= 1)
-    }
-
-    /// A figure of a step, from each run that has it.
-    pub(crate) fn values(&self, step: &str, figure: Figure) -> Vec<f64> {
-        let runs = self.steps.iter().filter(|run| run.name == step);
-        runs.filter_map(|run| run.figure(figure)).collect()
     }
 
     /// All traffic that failed, with its step.

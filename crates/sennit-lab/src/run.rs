@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use sennit_load::{BIN, Bins, FINE_BIN};
+use sennit_load::{BIN, Bins};
 use sennit_netem::Direction;
 
 use crate::emulator::NatFault;
@@ -387,10 +387,9 @@ fn run_traffic(
 ) -> Result<Figures, Error> {
     let (after, seconds) = traffic.span(step);
     thread::sleep((start + after).saturating_duration_since(Instant::now()));
-    let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
     traffic::run(
         traffic,
-        &Context::new(site, start, seconds, bin, index, raw, controls),
+        &Context::new(site, step, start, seconds, index, raw, controls),
     )
 }
 

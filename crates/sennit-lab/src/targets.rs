@@ -5,6 +5,7 @@
 //! table. Where a scenario has played its steps over several tunnels, they stand side by side.
 
 mod comparison;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,8 +14,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::{Doing, Error};
-use crate::report::{Figure, Machine, Spread, StepSummary, Table};
+use crate::report::{Exactness, Figure, Machine, Spread, StepSummary, Table, all_exact};
+use crate::selfcheck::Check;
 use comparison::Comparison;
+use verdict::{Count, Verdict};
 
 /// Our own targets.
 pub(crate) const SHIPPED: &str = include_str!("../../../lab/targets.toml");
@@ -33,7 +36,8 @@ const HEAD: [&str; 8] = [
 /// How to read the table.
 const LEGEND: &str = "\
 x3: here is the median of three runs. others, elsewhere: published by others, or measured of them on
-other machines with other links; not comparable to the digit.
+other machines with other links; not comparable to the digit. not exact: in that step, or in one that
+the limit is of, this machine was too busy for the links to be as asked; it counts as not reached.
 ";
 
 /// What the tables are for.
@@ -113,6 +117,17 @@ enum Reach {
     },
 }
 
+impl Reach {
+    /// The steps that the limit is of.
+    fn others(&self) -> &[String] {
+        match self {
+            Self::AtLeast { .. } | Self::AtMost { .. } => &[],
+            Self::Share { of, .. } => of,
+            Self::Within { of, .. } | Self::Part { of, .. } => std::slice::from_ref(of),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Limit {
     AtLeast(f64),
@@ -130,6 +145,12 @@ struct Measured {
     #[serde(default)]
     rivals: Vec<String>,
     summary: Vec<StepSummary>,
+    /// Empty where a test noted a figure.
+    #[serde(default)]
+    self_check: Vec<Check>,
+    /// Empty where a test noted a figure.
+    #[serde(default)]
+    steps: Vec<Exactness>,
 }
 
 /// The targets in `text` beside the results in these files and directories.
@@ -137,14 +158,9 @@ pub(crate) fn table(text: &str, places: &[PathBuf]) -> Result<String, Error> {
     Ok(targets(text)?.compare(&newest(places)?, Form::Text))
 }
 
-/// Whether everything was reached of the scenarios that were measured.
+/// Whether everything was reached of the scenarios that were measured, and there are such.
 pub(crate) fn are_reached(text: &str, places: &[PathBuf]) -> Result<bool, Error> {
-    let (targets, results) = (targets(text)?, newest(places)?);
-    let measured = |target: &Target| {
-        let measured = results.get(&target.name)?;
-        Some(target.row.iter().all(|row| row.is_reached(measured)))
-    };
-    Ok(targets.scenario.iter().filter_map(measured).all(|it| it))
+    Ok(targets(text)?.count(&newest(places)?).is_all_reached())
 }
 
 /// Targets and results as a page of the book, which says what was measured when and on what.
@@ -213,9 +229,22 @@ fn load(place: &Path, results: &mut Vec<Measured>) -> Result<(), Error> {
 }
 
 impl Targets {
+    /// Of all rows that ask for something of what was measured.
+    fn count(&self, results: &BTreeMap<String, Measured>) -> Count {
+        let rows = self.scenario.iter().filter_map(|target| {
+            let measured = results.get(&target.name)?;
+            Some(target.row.iter().map(move |row| row.verdict(measured)))
+        });
+        let compared = self.comparison.iter().filter_map(|comparison| {
+            let measured = results.get(&comparison.name)?;
+            Some(comparison.verdicts(measured))
+        });
+        rows.flatten().chain(compared.flatten()).collect()
+    }
+
     fn compare(&self, results: &BTreeMap<String, Measured>, form: Form) -> String {
         let mut table = Table::new(HEAD, 4..6);
-        let (mut reached, mut rows, mut missing) = (0, 0, Vec::new());
+        let (mut count, mut missing) = (Count::default(), Vec::new());
         for target in &self.scenario {
             let Some(measured) = results.get(&target.name) else {
                 missing.push(target.name.as_str());
@@ -226,15 +255,15 @@ impl Targets {
                     0 => format!("{} x{}", target.name, measured.runs),
                     _ => String::new(),
                 };
-                let good = row.is_reached(measured);
-                table.add(row.cells(&name, measured, good));
-                (reached, rows) = (reached + usize::from(good), rows + 1);
+                let verdict = row.verdict(measured);
+                table.add(row.cells(&name, measured, verdict));
+                count.add(verdict);
             }
         }
         let mut text = String::new();
-        if rows > 0 {
+        if count.asked > 0 {
             text.push_str(&form.table(&table));
-            let _ = writeln!(text, "{reached} of {rows} reached");
+            let _ = writeln!(text, "{count}");
         }
         for comparison in &self.comparison {
             match comparison.table(results, form) {
@@ -254,20 +283,24 @@ impl Targets {
 
 impl Row {
     /// A figure that a run does not have was not reached.
-    fn is_reached(&self, measured: &Measured) -> bool {
+    fn verdict(&self, measured: &Measured) -> Verdict {
         let spread = self.spread(&self.step, measured);
-        let limit = self.limit(measured);
-        spread.zip(limit).is_some_and(|(spread, limit)| {
-            let value = spread.median * self.figure.scale().0;
-            let within = match limit {
-                Limit::AtLeast(least) => value >= least,
-                Limit::AtMost(most) => value <= most,
-            };
-            within && spread.runs == measured.runs
+        let spread = spread.filter(|spread| spread.runs == measured.runs);
+        let (Some(spread), Some(limit)) = (spread, self.limit(measured)) else {
+            return Verdict::Missed;
+        };
+        let mut steps = self.reach.others().iter().chain([&self.step]);
+        if !steps.all(|step| measured.is_exact(step, self.figure)) {
+            return Verdict::NotExact;
+        }
+        let value = spread.median * self.figure.scale().0;
+        Verdict::of(match limit {
+            Limit::AtLeast(least) => value >= least,
+            Limit::AtMost(most) => value <= most,
         })
     }
 
-    fn cells(&self, scenario: &str, measured: &Measured, good: bool) -> [String; 8] {
+    fn cells(&self, scenario: &str, measured: &Measured, verdict: Verdict) -> [String; 8] {
         let text = |value| self.figure.text(value);
         let (mut here, mut range) = ("none".to_owned(), String::new());
         if let Some(spread) = self.spread(&self.step, measured) {
@@ -284,7 +317,7 @@ impl Row {
             self.reach(measured),
             here,
             range,
-            if good { "yes" } else { "NO" }.to_owned(),
+            verdict.word().to_owned(),
             self.elsewhere.clone(),
         ]
     }
@@ -363,6 +396,11 @@ impl Measured {
     fn figure(&self, step: &str, figure: Figure) -> Option<Spread> {
         self.step(step)?.figure(figure)
     }
+
+    /// Whether the links were exact in a step, as far as this figure depends on that.
+    fn is_exact(&self, step: &str, figure: Figure) -> bool {
+        !figure.depends_on_links() || all_exact(&self.steps, step, &self.self_check)
+    }
 }
 
 #[cfg(test)]
@@ -405,16 +443,85 @@ mod tests {
         ]
     }"#;
 
+    fn compared(measured: Measured) -> String {
+        let targets: Targets = toml::from_str(TARGETS).expect("it is right");
+        targets.compare(&BTreeMap::from([("s".to_owned(), measured)]), Form::Text)
+    }
+
     /// The rows of the table, without its head and what is below it.
     fn rows() -> Vec<String> {
-        let targets: Targets = toml::from_str(TARGETS).expect("it is right");
-        let measured: Measured = serde_json::from_str(RESULTS).expect("it is right");
-        let text = targets.compare(&BTreeMap::from([("s".to_owned(), measured)]), Form::Text);
-        assert!(text.contains("4 of 7 reached"), "{text}");
+        let text = compared(serde_json::from_str(RESULTS).expect("it is right"));
+        assert!(text.contains("4 of 7 reached\n"), "{text}");
         assert!(text.contains("not measured: other"), "{text}");
         let lines = text.lines().skip(2).take(7);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         lines.map(words).collect()
+    }
+
+    /// The results, where packets of step `a` left a link of 10 ms late by so many seconds.
+    fn late(seconds: f64) -> Measured {
+        let mut measured: Measured = serde_json::from_str(RESULTS).expect("it is right");
+        let steps = format!(
+            r#"[{{"name": "a", "strain": {{"batches": 9, "over_1ms": 1,
+            "late_max_seconds": {seconds}, "cpu_seconds": 0}}, "overruns": 0}}]"#
+        );
+        measured.steps = serde_json::from_str(&steps).expect("it is right");
+        measured.self_check = vec![Check {
+            link: "slow".into(),
+            direction: sennit_netem::Direction::Up,
+            property: crate::selfcheck::Property::Delay,
+            asked: 0.01,
+            measured: 0.01,
+            tolerance: 3e-4,
+        }];
+        measured
+    }
+
+    #[test]
+    fn what_depends_on_a_step_that_was_not_exact_is_not_reached() {
+        let text = compared(late(0.0069));
+
+        assert!(text.contains("2 of 7 reached, 2 not exact\n"), "{text}");
+        let rows = text.lines().filter(|line| line.ends_with("not exact"));
+        let shares: Vec<_> = rows.filter(|line| line.contains(" % of ")).collect();
+        assert_eq!(shares.len(), 2, "of a and b, and a part of a: {text}");
+        let text = compared(late(0.001));
+        assert!(text.contains("4 of 7 reached\n"), "{text}");
+    }
+
+    #[test]
+    fn what_daemons_hold_and_do_is_exact_on_a_busy_machine_too() {
+        let busy = late(0.0069);
+
+        assert!(!busy.is_exact("a", Figure::P99Seconds));
+        assert!(busy.is_exact("a", Figure::LeftBehind));
+        assert!(
+            busy.is_exact("both", Figure::P99Seconds),
+            "that was another step"
+        );
+    }
+
+    #[test]
+    fn strictly_comparisons_count_and_nothing_is_not_enough() {
+        let targets: Targets = toml::from_str(
+            r#"
+            scenario = [{ name = "s", row = [{ step = "a", figure = "goodput", reach = { at_least = 299 } }] }]
+            [[comparison]]
+            name = "c"
+            row = [{ step = "up", figure = "goodput", at_least = 3500 }]
+            "#,
+        )
+        .expect("it is right");
+        let measured = || serde_json::from_str::<Measured>(RESULTS).expect("it is right");
+        let is_reached = |names: &[&str]| {
+            let results = names.iter().map(|name| ((*name).to_owned(), measured()));
+            targets.count(&results.collect()).is_all_reached()
+        };
+
+        assert!(is_reached(&["s"]), "it has 300");
+        assert!(!is_reached(&["s", "c"]), "Sennit has no figure in it");
+        assert!(!is_reached(&[]), "nothing was measured");
+        assert!(!is_reached(&["unknown"]), "nothing is asked of it");
     }
 
     #[test]
@@ -546,12 +653,7 @@ mod tests {
                 let class = row.class.as_ref();
                 let known = class.is_none_or(|class| classes.contains(class));
                 assert!(known, "{}: {class:?}", target.name);
-                let others = match &row.reach {
-                    Reach::AtLeast { .. } | Reach::AtMost { .. } => &[][..],
-                    Reach::Share { of, .. } => of,
-                    Reach::Within { of, .. } | Reach::Part { of, .. } => std::slice::from_ref(of),
-                };
-                for name in others.iter().chain([&row.step]) {
+                for name in row.reach.others().iter().chain([&row.step]) {
                     let step = steps.iter().find(|step| step.name == *name);
                     let traffic = step.map(|step| step.traffic.len());
                     let known = traffic.is_some_and(|it| it >= row.traffic.unwrap_or(0));

@@ -22,7 +22,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sennit_load::{BIN, Bins, Received, TimeFigures};
+use sennit_load::{BIN, Bins, FINE_BIN, Received, TimeFigures, quantile};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error};
@@ -30,7 +30,7 @@ use crate::figure::Figure;
 use crate::host::{Host, Role, Running};
 use crate::lab::Site;
 use crate::plan::{self, Dual};
-use crate::scenario::{Traffic, Via};
+use crate::scenario::{Step, Traffic, Via};
 
 /// How much longer than asked a program may take: connecting and ending through a cut link.
 const GRACE: Duration = Duration::from_secs(30);
@@ -150,8 +150,9 @@ pub struct UdpFigures {
     pub packets: u64,
     /// Packets that did not arrive.
     pub lost: u64,
-    /// Packets that arrived, and that iperf3 did not read before its socket was full; 0 in older
-    /// files, where `lost` has them.
+    /// Packets that arrived, and that iperf3 did not read before its socket was full. They are
+    /// among `lost` where other sockets of the host are filled with UDP as well, because the kernel
+    /// counts for all of them together, and in older files.
     #[serde(default)]
     pub unread: u64,
     /// RFC 3550 §6.4.1; where each packet was timed, the mean of RFC 3393.
@@ -191,7 +192,7 @@ pub struct FetchFigures {
     pub fetched: u64,
     /// Payload bytes per second of those that came, over all of the time.
     pub goodput: f64,
-    /// Half of them took no longer, from the first packet to the last byte.
+    /// Half of them took no longer, from when they were due to the last byte.
     pub p50_seconds: Option<f64>,
     /// 95 % of them took no longer.
     pub p95_seconds: Option<f64>,
@@ -199,6 +200,24 @@ pub struct FetchFigures {
     pub max_seconds: Option<f64>,
     /// Each in turn, `null` for one that failed.
     pub times_seconds: Vec<Option<f64>>,
+    /// How long each had waited that was due and not begun when the time was up; empty in older
+    /// files.
+    #[serde(default)]
+    pub waiting_seconds: Vec<f64>,
+}
+
+impl FetchFigures {
+    /// With the quantiles of its times. Who waited at the end would have taken longer still.
+    pub(crate) fn with_quantiles(self) -> Self {
+        let came = self.times_seconds.iter().flatten();
+        let times: Vec<f64> = came.chain(&self.waiting_seconds).copied().collect();
+        Self {
+            p50_seconds: quantile(&times, 0.5),
+            p95_seconds: quantile(&times, 0.95),
+            max_seconds: quantile(&times, 1.0),
+            ..self
+        }
+    }
 }
 
 /// First packets of clients that do not exist.
@@ -221,7 +240,8 @@ pub struct PingFigures {
     pub duplicates: u64,
     /// The longest run of unanswered requests, times the interval.
     pub gap_seconds: f64,
-    /// The longest time from one answer to the next; 0 in older files.
+    /// The longest time without an answer, from when the first could have come to when the last
+    /// could; 0 in older files.
     #[serde(default)]
     pub silence_seconds: f64,
     /// Round-trip times.
@@ -262,6 +282,8 @@ pub struct AskFigures {
 pub(crate) struct Context<'a> {
     /// The near end.
     pub(crate) site: Site<'a>,
+    /// All that runs at the same time.
+    pub(crate) step: &'a Step,
     /// The start of the step.
     pub(crate) start: Instant,
     /// Seconds of traffic.
@@ -280,16 +302,18 @@ impl<'a> Context<'a> {
     /// For the traffic at `index` within its step.
     pub(crate) fn new(
         site: Site<'a>,
+        step: &'a Step,
         start: Instant,
         seconds: u32,
-        bin: Duration,
         index: usize,
         raw: &Path,
         controls: &'a [PathBuf],
     ) -> Self {
         let port = PORT + (index * site.lab.edges() + site.index) as u16;
+        let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
         Self {
             site,
+            step,
             start,
             seconds,
             bin,

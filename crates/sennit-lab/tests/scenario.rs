@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sennit_lab::scenario::{Action, Fault, Traffic};
-use sennit_lab::{Error, Kind, Scenario, TunnelKind};
+use sennit_lab::{Error, Kind, Role, Scenario, TunnelKind};
 use sennit_netem::{Bitrate, Dependence, Direction, Jitter, Loss, Motion, Queue, Shape};
 
 const LINK: &str = "name = \"t\"\n[[link]]\nname = \"a\"\n";
@@ -598,4 +598,28 @@ fn the_shipped_scenarios_are_right() {
     }
     assert!(names.contains(&"demo".to_owned()), "{names:?}");
     assert!(names.contains(&"headers".to_owned()), "{names:?}");
+}
+
+#[test]
+fn a_step_knows_how_many_sockets_it_fills_with_udp_at_a_host() {
+    let text = format!(
+        "edges = 3
+        {LINK}
+        [tunnel]
+        [[step]]
+        name = \"calls\"
+        traffic = [
+            {{ kind = \"udp\", rate_mbit = 1 }},
+            {{ kind = \"quic\", edge = 2 }},
+            {{ kind = \"udp\", rate_mbit = 1, direction = \"up\" }},
+            {{ kind = \"tcp\" }},
+        ]
+        "
+    );
+    let scenario = Scenario::parse(&text).expect("it is right");
+    let readers = |role, edge| scenario.step[0].udp_readers(role, edge, 3);
+
+    assert_eq!([1, 2, 3].map(|edge| readers(Role::Lan, edge)), [1, 2, 1]);
+    assert_eq!(readers(Role::Server, 1), 3, "one of each edge");
+    assert_eq!(readers(Role::Edge, 1), 0);
 }

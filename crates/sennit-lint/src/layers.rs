@@ -42,7 +42,7 @@ const fn free(name: &'static str, below: &'static [&'static str]) -> Layer {
 /// From the bottom up; a crate may use only those above it in this list.
 pub const LAYERS: &[Layer] = &[
     pure("sennit-packet", &[], &["ipnet", "thiserror"]),
-    pure("sennit-netem", &[], &["rand_pcg", "serde"]),
+    pure("sennit-netem", &["sennit-packet"], &["rand_pcg", "serde"]),
     pure("sennit-report", &[], &[]),
     Layer {
         may_be_unsafe: true,
@@ -126,6 +126,7 @@ pub const LAYERS: &[Layer] = &[
             "sennit-core",
             "sennit-engine",
             "sennit-fec",
+            "sennit-linux",
             "sennit-load",
             "sennit-masque",
             "sennit-netem",

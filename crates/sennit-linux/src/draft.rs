@@ -34,7 +34,6 @@ impl Draft {
         // The name may be a symbolic link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&path).ok();
-        let in_place = |path: &Path| OpenOptions::new().write(true).open(path);
         if before.as_ref().is_some_and(|it| !it.is_file()) {
             let file = in_place(&path)?;
             return Ok(Self::of(path, file, None));
@@ -99,8 +98,7 @@ impl Draft {
         match fs::rename(beside, &self.path) {
             // What a container has of its host is a mount, whose place nothing takes.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                fs::write(&self.path, fs::read(beside)?)?;
-                return Ok(());
+                return overwrite(&mut in_place(&self.path)?, &fs::read(beside)?);
             }
             renamed => renamed?,
         }
@@ -110,12 +108,24 @@ impl Draft {
     }
 
     fn write_in_place(&mut self) -> io::Result<()> {
-        let is_plain = self.file.metadata()?.is_file();
-        if is_plain {
-            self.file.set_len(0)?;
+        let text = self.text.as_bytes();
+        match self.file.metadata()?.is_file() {
+            true => overwrite(&mut self.file, text),
+            false => self.file.write_all(text),
         }
-        self.file.write_all(self.text.as_bytes())
     }
+}
+
+fn in_place(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path)
+}
+
+/// Writes a plain file from its beginning on. It is never empty meanwhile, and takes no room that
+/// it had not before unless the text is longer.
+fn overwrite(file: &mut File, text: &[u8]) -> io::Result<()> {
+    file.write_all(text)?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
 }
 
 /// A new file, with the owner and mode of the one before.

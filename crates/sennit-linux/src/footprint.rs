@@ -32,7 +32,7 @@ pub(crate) use self::{
     order::{End, Order},
 };
 use crate::{
-    ClassRoute, DeviceName, Error, Filter, Instance, Masquerade, Rules, TunnelRoute,
+    ClassRoute, DeviceName, Error, Filter, Instance, Lost, Masquerade, Rules, TunnelRoute,
     helper::{self, Line, Task},
     netlink::Family,
     privilege,
@@ -64,7 +64,7 @@ pub fn cleanup(device: &DeviceName, directory: &Path) -> Result<(), Error> {
 /// runs.
 pub fn cleanup_but_block(device: &DeviceName, directory: &Path) -> Result<Vec<Prefix>, Error> {
     privilege::require_net_admin()?;
-    let blocked = find_blocked(device)?;
+    let blocked = Routing::open(device)?.find_left_blocked()?;
     Footprint::begin_blocking(device, directory, &blocked)?.remove_for_restart()?;
     Ok(blocked)
 }
@@ -159,8 +159,10 @@ impl Footprint {
         self.order(Order::KeepOutside)
     }
 
-    /// Follows what others have changed in the main table; to be repeated now and then.
-    pub fn refresh_routes(&mut self) -> Result<(), Error> {
+    /// Puts back what others have taken away of addresses, routes and rules, also what was refused
+    /// when it was asked for, and follows what they have changed in the main table; how much was
+    /// missing. To be repeated now and then. After a refusal, what was put back is told next time.
+    pub fn refresh_routes(&mut self) -> Result<Lost, Error> {
         self.order(Order::RefreshRoutes)
     }
 

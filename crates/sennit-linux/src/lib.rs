@@ -25,6 +25,8 @@ pub mod echo;
 mod error;
 mod footprint;
 pub mod helper;
+#[doc(hidden)]
+pub mod hostile;
 pub mod inquiry;
 mod instance;
 mod leftovers;
@@ -58,8 +60,5 @@ pub use footprint::{Footprint, cleanup, cleanup_but_block, find_blocked};
 pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};
 pub use leftovers::{Cleaned, cleanup_all};
 pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers, is_public};
-pub use routing::{ClassRoute, Passage, TunnelRoute};
-pub use user::{
-    User, adopt, as_owner_of, make_private_directories, make_private_directory, open_private,
-    open_state,
-};
+pub use routing::{ClassRoute, Lost, Passage, TunnelRoute};
+pub use user::{Directory, User, as_owner_of, make_private_directories, open_private, open_state};

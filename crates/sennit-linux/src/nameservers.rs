@@ -3,7 +3,8 @@
 //! Three ways, the first that the host has: systemd-resolved, which is told of the device's
 //! servers; resolvconf, which is given a record; or `/etc/resolv.conf` itself. What was in that
 //! file stays in it as comments, so that it can be put back whatever happens in between: a crash, a
-//! reboot, a lost state directory. What somebody else has written there since is left alone.
+//! reboot, a lost state directory. What somebody else has written there since is left alone at the
+//! end, and until then it is replaced in its turn.
 
 mod host;
 
@@ -12,6 +13,7 @@ use std::{net::IpAddr, os::fd::AsFd as _};
 use serde::{Deserialize, Serialize};
 
 use self::host::Host;
+pub(crate) use self::host::try_file;
 pub use self::host::{FILE, before, owner, restore};
 use crate::{
     DeviceName, Error,
@@ -27,21 +29,15 @@ enum Keeper {
     Helper(Line),
 }
 
-/// How it stands.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    /// The host has still to be told.
-    pub is_owed: bool,
-    /// What an operator should know.
-    pub note: Option<String>,
-}
+/// What an operator should know of how it stands; nothing where no servers are wanted.
+pub type Standing = Option<String>;
 
 /// What may be asked of another process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Wish {
     /// From now on these are asked.
     Set(Vec<IpAddr>),
-    /// The host is told, if it has still to be.
+    /// The host is told, if it has still to be, or again.
     Tell,
     /// The host is as it was.
     Forget,
@@ -64,7 +60,7 @@ impl NameServers {
         self.wish(Wish::Set(servers.to_vec()))
     }
 
-    /// Tells the host once more, if it was not told.
+    /// Tells the host once more, if it was not told, or another program has undone it.
     pub fn tell(&mut self) -> Result<Standing, Error> {
         self.wish(Wish::Tell)
     }
@@ -91,10 +87,7 @@ impl Host {
             Wish::Tell => self.tell(),
             Wish::Forget => self.set(&[]),
         }
-        Standing {
-            is_owed: self.is_owed(),
-            note: self.note(),
-        }
+        self.note()
     }
 }
 

@@ -136,8 +136,8 @@ impl Netlink {
     }
 
     /// Gives an interface an address with the length of its prefix; having it already is fine, and
-    /// so is IPv6 on a host without it, here as for routes and rules.
-    pub fn add_address(&mut self, index: u32, address: IpNet) -> Result<(), Error> {
+    /// so is IPv6 on a host without it, here as for routes and rules: false then.
+    pub fn add_address(&mut self, index: u32, address: IpNet) -> Result<bool, Error> {
         let message = RouteNetlinkMessage::NewAddress(address_message(index, address));
         let outcome = self.change(message, NLM_F_CREATE | NLM_F_REPLACE);
         unless_absent(Family::of(address.addr()), outcome)
@@ -154,8 +154,9 @@ impl Netlink {
         .doing(|| format!("delete address {address} from interface {index}"))
     }
 
-    /// Adds a route, replacing one with the same prefix, table and metric.
-    pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
+    /// Adds a route, replacing one with the same prefix, table and metric; false if the host does
+    /// not have its family.
+    pub fn add_route(&mut self, route: &Route) -> Result<bool, Error> {
         let message = RouteNetlinkMessage::NewRoute(route.to_message());
         let outcome = self.change(message, NLM_F_CREATE | NLM_F_REPLACE);
         unless_absent(route.family(), outcome).doing(|| format!("add route {route}"))
@@ -177,7 +178,7 @@ impl Netlink {
     }
 
     /// The unicast routes of one family in the main table.
-    pub(crate) fn main_routes(&mut self, family: Family) -> Result<Vec<Route>, Error> {
+    pub fn main_routes(&mut self, family: Family) -> Result<Vec<Route>, Error> {
         let filter = vec![RouteAttribute::Table(TABLE_MAIN)];
         let mut routes = self.query_routes(Route::query(family, filter))?;
         routes.retain(|route| route.table == TABLE_MAIN);
@@ -229,8 +230,8 @@ impl Netlink {
         Ok(kinds.next().unwrap_or(true))
     }
 
-    /// Adds a routing rule; having it already is fine.
-    pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
+    /// Adds a routing rule; having it already is fine. False if the host does not have its family.
+    pub fn add_rule(&mut self, rule: &Rule) -> Result<bool, Error> {
         let message = RouteNetlinkMessage::NewRule(rule.to_message());
         let outcome = self.change(message, NLM_F_CREATE | NLM_F_EXCL);
         unless_absent(rule.family, unless(&[libc::EEXIST], outcome))
@@ -367,14 +368,15 @@ fn unless(fine: &[i32], outcome: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Treats it as success that a host without IPv6, or with IPv6 switched off, refuses to use it.
-fn unless_absent(family: Family, outcome: io::Result<()>) -> io::Result<()> {
-    match family {
-        Family::V4 => outcome,
-        Family::V6 => unless(
-            &[libc::EAFNOSUPPORT, libc::EOPNOTSUPP, libc::EACCES],
-            outcome,
-        ),
+/// Treats it as no failure that a host without IPv6, or with IPv6 switched off, refuses to use it;
+/// false then.
+fn unless_absent(family: Family, outcome: io::Result<()>) -> io::Result<bool> {
+    const ABSENT: [i32; 3] = [libc::EAFNOSUPPORT, libc::EOPNOTSUPP, libc::EACCES];
+    let is_absence =
+        |error: &io::Error| error.raw_os_error().is_some_and(|it| ABSENT.contains(&it));
+    match outcome {
+        Err(error) if family == Family::V6 && is_absence(&error) => Ok(false),
+        outcome => outcome.map(|()| true),
     }
 }
 

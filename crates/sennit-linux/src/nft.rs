@@ -168,7 +168,7 @@ fn removal(device: &DeviceName) -> String {
     format!("add table {table}\ndelete table {table}\n")
 }
 
-fn script(device: &DeviceName, rules: &Rules) -> String {
+pub(crate) fn script(device: &DeviceName, rules: &Rules) -> String {
     let mut script = removal(device);
     let _ = writeln!(script, "table {} {{", table(device));
     if let Some(masquerade) = &rules.masquerade {

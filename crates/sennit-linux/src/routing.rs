@@ -31,6 +31,7 @@
 //! crash left behind is one more difference.
 
 mod classes;
+mod lost;
 mod passage;
 
 use std::{
@@ -47,7 +48,7 @@ use crate::{
     netlink::{Family, Interface, LinkState, Netlink, PROTOCOL, Route, Rule, Selector, TABLE_MAIN},
 };
 
-pub use self::{classes::ClassRoute, passage::Passage};
+pub use self::{classes::ClassRoute, lost::Lost, passage::Passage};
 
 /// Metric of the routes that keep a hub's own packets out of the tunnels: the worst there is, so
 /// that any way that the main table knows comes first.
@@ -83,6 +84,10 @@ pub(crate) struct Routing {
     blocked: Vec<Prefix>,
     /// Interface indices by which marked routes of the main table are known to be ours.
     devices: BTreeSet<u32>,
+    /// What of all that is wanted was there after the last change.
+    held: State,
+    /// What of it was found missing by a later one, and nobody has asked for yet.
+    lost: Lost,
 }
 
 /// The routes and rules that there are, or should be.
@@ -90,6 +95,16 @@ pub(crate) struct Routing {
 struct State {
     routes: BTreeSet<Route>,
     rules: BTreeSet<Rule>,
+}
+
+impl State {
+    /// What is in both.
+    fn and(&self, other: &Self) -> Self {
+        Self {
+            routes: &self.routes & &other.routes,
+            rules: &self.rules & &other.rules,
+        }
+    }
 }
 
 impl Routing {
@@ -105,6 +120,8 @@ impl Routing {
             main: Vec::new(),
             blocked: Vec::new(),
             devices: BTreeSet::new(),
+            held: State::default(),
+            lost: Lost::default(),
         })
     }
 
@@ -149,15 +166,6 @@ impl Routing {
         Ok(mark)
     }
 
-    /// Follows what has changed in the main table.
-    pub(crate) fn refresh(&mut self) -> Result<(), Error> {
-        if self.outer.is_some() && !self.tunnel.is_empty() {
-            self.apply(|_| true)
-        } else {
-            Ok(())
-        }
-    }
-
     /// Exactly these prefixes are unreachable where they are not routed into the tunnel.
     pub(crate) fn set_blocked(&mut self, blocked: &[Prefix]) -> Result<(), Error> {
         self.blocked = blocked.to_vec();
@@ -174,16 +182,35 @@ impl Routing {
         self.apply(|_| true)
     }
 
-    /// The prefixes that are unreachable without a tunnel, as an earlier run left them.
+    /// The prefixes that are unreachable without a tunnel: there are routes that say so, and the
+    /// rules that lead to them.
     pub(crate) fn find_blocked(&mut self) -> Result<Vec<Prefix>, Error> {
-        let routes = self.present()?.routes.into_iter();
+        let present = self.present()?;
+        let mut blocked = self.blocked_in(&present);
+        blocked.retain(|prefix| {
+            let mut needed = State::default();
+            self.want_blocked(*prefix, &mut needed);
+            needed.rules.is_subset(&present.rules)
+        });
+        Ok(blocked)
+    }
+
+    /// The prefixes that an earlier run has made unreachable, though somebody may have taken away
+    /// the rules that lead there.
+    pub(crate) fn find_left_blocked(&mut self) -> Result<Vec<Prefix>, Error> {
+        let present = self.present()?;
+        Ok(self.blocked_in(&present))
+    }
+
+    fn blocked_in(&self, present: &State) -> Vec<Prefix> {
         let metric = self.instance.block_metric();
-        let blocking = |route: &Route| route.unreachable && route.metric == metric;
-        let blocked = routes.filter(blocking).map(|route| {
+        let routes = present.routes.iter();
+        let blocking = routes.filter(|route| route.unreachable && route.metric == metric);
+        let blocked = blocking.map(|route| {
             let net = route.destination;
             Prefix::around(net.network(), net.prefix_len())
         });
-        Ok(blocked.collect())
+        blocked.collect()
     }
 
     /// Makes the kernel's state the wanted one: first adds, then deletes, so that no packet falls
@@ -194,22 +221,40 @@ impl Routing {
         self.learn_main_table()?;
         let wanted = self.wanted();
         let present = self.present()?;
+        self.count_lost(&wanted, &present);
+        self.held = wanted.and(&present);
         let mut outcome = Ok(());
-        let mut note = |table, done: Result<(), Error>| match done {
-            Err(error) if !interest(table) => tracing::debug!(%error, "refused elsewhere"),
-            done => outcome = std::mem::replace(&mut outcome, Ok(())).and(done),
+        let mut note = |table, done: Result<bool, Error>| match done {
+            Err(error) if !interest(table) => {
+                tracing::debug!(%error, "refused elsewhere");
+                false
+            }
+            Err(error) => {
+                if outcome.is_ok() {
+                    outcome = Err(error);
+                }
+                false
+            }
+            Ok(is_there) => is_there,
         };
         for route in wanted.routes.difference(&present.routes) {
-            note(route.table, self.netlink.add_route(route));
+            if note(route.table, self.netlink.add_route(route)) {
+                self.held.routes.insert(route.clone());
+            }
         }
         for rule in wanted.rules.difference(&present.rules) {
-            note(rule.table, self.netlink.add_rule(rule));
+            if note(rule.table, self.netlink.add_rule(rule)) {
+                self.held.rules.insert(rule.clone());
+            }
         }
         for rule in present.rules.difference(&wanted.rules) {
-            note(rule.table, self.netlink.delete_rule(rule));
+            note(rule.table, self.netlink.delete_rule(rule).map(|()| false));
         }
         for route in present.routes.difference(&wanted.routes) {
-            note(route.table, self.netlink.delete_route(route));
+            note(
+                route.table,
+                self.netlink.delete_route(route).map(|()| false),
+            );
         }
         outcome
     }
@@ -271,12 +316,16 @@ impl Routing {
             self.want_class(priority, class, &mut state);
         }
         for prefix in &self.blocked {
-            let metric = self.instance.block_metric();
-            let route = Route::unreachable(prefix.net(), TABLE_MAIN, metric);
-            self.want_into_tunnel(route, &mut state);
+            self.want_blocked(*prefix, &mut state);
         }
         self.want_links(&mut state);
         state
+    }
+
+    fn want_blocked(&self, prefix: Prefix, state: &mut State) {
+        let metric = self.instance.block_metric();
+        let route = Route::unreachable(prefix.net(), TABLE_MAIN, metric);
+        self.want_into_tunnel(route, state);
     }
 
     fn want_links(&self, state: &mut State) {

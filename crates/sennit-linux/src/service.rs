@@ -35,7 +35,7 @@ use crate::{
 const MOST_CLASS_RULES: usize = 1024;
 
 /// Interface indices of the TUN devices that are up.
-type Devices = Arc<Mutex<BTreeSet<u32>>>;
+pub(crate) type Devices = Arc<Mutex<BTreeSet<u32>>>;
 
 /// Does what the daemon at the other end of `socket` asks for, until that ends. What is to take the
 /// place of the daemon's config is for `judge` to allow.
@@ -224,7 +224,7 @@ fn follow(mut holding: Holding, mut line: Line, devices: &Devices) {
 }
 
 /// Whether an order is about devices of the daemon's own.
-fn permit(order: &Order, devices: &Devices) -> Result<(), Error> {
+pub(crate) fn permit(order: &Order, devices: &Devices) -> Result<(), Error> {
     let known = lock(devices);
     if !order.devices().iter().all(|index| known.contains(index)) {
         return Err(refused("change a device that is not this daemon's"));
@@ -248,10 +248,12 @@ fn has_table(class: &ClassRoute) -> bool {
     class.class < usize::from(MAX_ROUTED_CLASSES)
 }
 
-/// Whether an interface can have this name, as a part of a path below which switches are. Two of
-/// them are for all interfaces.
+/// Whether an interface can have this name, as a part of a path below which switches are, which is
+/// a word in a line of their record. Two of them are for all interfaces.
 fn is_interface(name: &str) -> bool {
-    !name.is_empty() && !name.contains('/') && !matches!(name, "." | ".." | "all" | "default")
+    let is_foreign = |c: char| c == '/' || c.is_whitespace() || c.is_control();
+    let is_word = !name.is_empty() && !name.contains(is_foreign);
+    is_word && !matches!(name, "." | ".." | "all" | "default")
 }
 
 fn needed(about: Option<OwnedFd>) -> Result<OwnedFd, Error> {
@@ -265,7 +267,7 @@ fn refused(doing: &str) -> Error {
     }
 }
 
-fn lock(devices: &Devices) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+pub(crate) fn lock(devices: &Devices) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
     devices.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -399,7 +401,18 @@ mod tests {
         assert!(is_permitted(addresses(7)));
         assert!(!is_permitted(addresses(8)));
         assert!(is_permitted(loosen("eth1.20")));
-        for name in ["", ".", "..", "../../kernel", "a/b", "all", "default"] {
+        let two_lines = "lo/rp_filter 0 0\nnet/ipv4/ip_forward";
+        for name in [
+            "",
+            ".",
+            "..",
+            "../../kernel",
+            "a/b",
+            "a b",
+            two_lines,
+            "all",
+            "default",
+        ] {
             assert!(!is_permitted(loosen(name)), "{name}");
             let (link, interface) = (0, name.into());
             assert!(

@@ -12,7 +12,7 @@ use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read as _},
     os::unix::fs::{MetadataExt, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -120,12 +120,7 @@ impl Sysctls {
     /// The claims in the file of `device`; none if it is missing, damaged, or about another boot.
     fn read_claims(&self, device: &DeviceName) -> Vec<Claim> {
         let text = read_record(&self.file(device)).unwrap_or_default();
-        match text.split_once('\n') {
-            Some((scope, claims)) if scope == self.scope => {
-                claims.lines().filter_map(Claim::parse).collect()
-            }
-            _ => Vec::new(),
-        }
+        claims_of(&text, &self.scope)
     }
 
     /// Replaces our file in one step; without claims there is none.
@@ -161,6 +156,54 @@ impl Sysctls {
         self.directory
             .join(format!("{}-{device}{SUFFIX}", self.namespace))
     }
+}
+
+/// The claims of a record, if it is about this boot and network namespace.
+fn claims_of(text: &str, scope: &str) -> Vec<Claim> {
+    match text.split_once('\n') {
+        Some((first, claims)) if first == scope => {
+            claims.lines().filter_map(Claim::parse).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Panics if a record with these lines claims what is none of a daemon's, or is not kept as it was
+/// read.
+pub(crate) fn try_record(lines: &str) {
+    const SCOPE: &str = "boot 0 namespace 0";
+    let claims = claims_of(&format!("{SCOPE}\n{lines}"), SCOPE);
+    let mut kept = format!("{SCOPE}\n");
+    for claim in &claims {
+        let path = path(&claim.key);
+        let is_inside = SET.iter().any(|place| path.starts_with(self::path(place)));
+        let leaves = path.components().any(|it| it == Component::ParentDir);
+        assert!(is_inside && !leaves, "{path:?}");
+        kept += &claim.line();
+    }
+    assert_eq!(claims_of(&kept, SCOPE), claims);
+    assert_eq!(claims_of(&kept, "boot 1 namespace 0"), []);
+}
+
+/// Panics if the switch that is loosened for an interface of this name is another's.
+pub(crate) fn try_switch(interface: &str) {
+    let claim = Claim {
+        key: reverse_path(interface),
+        before: "1".into(),
+        ours: "2".into(),
+    };
+    let path = path(&claim.key);
+    let folder = path.parent().and_then(Path::parent);
+    assert_eq!(folder, Some(Path::new("/proc/sys/net/ipv4/conf")));
+    assert_eq!(
+        Claim::parse(claim.line().trim_end_matches('\n')),
+        Some(claim)
+    );
+}
+
+/// The switch by which an interface receives what would be answered by another one.
+pub(crate) fn reverse_path(interface: &str) -> String {
+    format!("net/ipv4/conf/{interface}/rp_filter")
 }
 
 /// The devices of daemons of this network namespace that have changed switches, or had.
@@ -279,6 +322,9 @@ impl Claim {
     }
 
     fn parse(line: &str) -> Option<Self> {
+        if line.contains(char::is_control) {
+            return None;
+        }
         let mut words = line.split(' ').map(str::to_owned);
         let (key, before, ours) = (words.next()?, words.next()?, words.next()?);
         // Who can write this file is not to set others by it.
@@ -402,6 +448,7 @@ mod tests {
             "",
             "net/ipv4/ip_forward",
             "a b",
+            "net/ipv4/ip_forward 0 1\r",
             "../../etc/passwd 0 1",
             "/etc/passwd 0 1",
             "kernel/modprobe /tmp/mine /sbin/modprobe",

@@ -1,17 +1,16 @@
 //! The user that a daemon is once it has given root up, and its files.
 //!
-//! A directory that is handed over to that user stays his. So root's own commands give what they
-//! make in there to its owner ([`adopt`]). What somebody who took a daemon over may have put there
-//! must not lead them elsewhere: they follow no symbolic link of his, and a file with a second name
-//! stays whose it is.
+//! A directory that is handed over to that user stays his, and what root's own commands make in
+//! there is his as well. What somebody who took a daemon over may put there, also while they run,
+//! must not lead them elsewhere ([`Directory`]), and a file with a second name stays whose it is.
 
 use std::{
     fmt,
-    fs::{self, DirBuilder, File, Metadata, OpenOptions},
+    fs::{self, DirBuilder, File, Metadata},
     io,
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt as _, MetadataExt as _},
     },
     path::Path,
 };
@@ -27,8 +26,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::directory::Directory;
+use self::way::{Passed, Way};
 use crate::sys;
-use way::{Passed, Way};
 
 /// Accounts of this host, as in passwd(5).
 const ACCOUNTS: &str = "/etc/passwd";
@@ -294,60 +294,13 @@ impl Drop for Identity {
     }
 }
 
-/// Gives a file at `path` that was just made to whom its directory belongs, if root has made it for
-/// somebody else.
-pub fn adopt(file: impl AsFd, path: &Path) {
-    let Some(owner) = other_owner(path) else {
-        return;
-    };
-    if let Err(error) = fchown(file, Some(owner.uid()), Some(owner.gid())) {
-        let path = path.display();
-        tracing::debug!(%error, %path, "the file stays root's, in a directory of somebody else");
-    }
-}
-
-/// What is known of the directory of `path`, if this process is root and it is not root's.
-fn other_owner(path: &Path) -> Option<Metadata> {
-    if !geteuid().is_root() {
-        return None;
-    }
-    let found = fs::metadata(folder(path)).ok()?;
-    (found.uid() != 0).then_some(found)
-}
-
 /// Opens a file for writing at its end, which is made with mode 0600 if it is not there.
 ///
 /// # Errors
-/// If it cannot be written; in a directory of another user also if it is a symbolic link.
+/// If it cannot be written; where somebody else may have put something, also if it is a link.
 pub fn open_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).mode(0o600);
-    if other_owner(path).is_some() {
-        options.custom_flags(libc::O_NOFOLLOW);
-    }
-    match options.clone().create_new(true).open(path) {
-        Ok(file) => {
-            adopt(&file, path);
-            Ok(file)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            options.create(true).open(path)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes a directory with mode 0700, which is not there yet.
-///
-/// # Errors
-/// If it cannot be made.
-pub fn make_private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
-    let mut options = OpenOptions::new();
-    let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY;
-    let directory = options.read(true).custom_flags(flags).open(path)?;
-    adopt(&directory, path);
-    Ok(())
+    let (directory, name) = Directory::of(path)?;
+    directory.append(&name)
 }
 
 /// Makes a directory with mode 0700, and those above it, unless it is there. Root follows no link
@@ -362,35 +315,13 @@ pub fn make_private_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Opens a file of a state directory for reading. Where somebody else may have put something, root
-/// follows no link, and has no more rights to the file than the owner of its directory.
+/// Opens a file of a state directory for reading ([`Directory::read`]).
 ///
 /// # Errors
-/// If it cannot be read, or is a link or no regular file there.
+/// If it cannot be read, or is a link or no regular file where somebody else may put one.
 pub fn open_state(path: &Path) -> io::Result<File> {
-    if !geteuid().is_root() {
-        return File::open(path);
-    }
-    let way = Way::to(folder(path), false)?;
-    let name = path.file_name().ok_or(Errno::ISDIR)?;
-    let end = way.end()?;
-    let (found, is_open) = (end.found, end.is_open());
-    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    if is_open {
-        flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    }
-    let file = {
-        let owner = (found.st_uid, found.st_gid);
-        let _identity = (owner.0 != 0).then(|| Identity::take(owner));
-        File::from(openat(&way.end, name, flags, Mode::empty())?)
-    };
-    let opened = file.metadata()?;
-    let is_his = found.st_uid != 0 && opened.uid() == found.st_uid;
-    if is_open && !(opened.is_file() && (is_his || opened.nlink() == 1)) {
-        let why = "it is no file of its own, and somebody else may have put it there";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    Ok(file)
+    let (directory, name) = Directory::of(path)?;
+    directory.read(&name)
 }
 
 /// Which directories these are, of those that are there.
@@ -405,6 +336,7 @@ pub(crate) fn folder(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
+mod directory;
 mod way;
 
 #[cfg(test)]

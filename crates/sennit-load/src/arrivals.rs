@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::times::{TimeFigures, Times};
+use crate::times::{Bucket, TimeFigures, Times};
 
 /// Messages so far behind the newest are not told from copies of what came before.
 const WINDOW: u64 = 1 << 16;
@@ -70,6 +70,12 @@ pub struct ArrivalFigures {
     pub ipdv: TimeFigures,
     /// One-way delay above the least of the run, by both clocks. Drift between them is in it.
     pub delay_variation: TimeFigures,
+    /// Those differences one by one, roughly.
+    #[serde(default)]
+    pub ipdv_histogram: Vec<Bucket>,
+    /// Those delays one by one, roughly.
+    #[serde(default)]
+    pub delay_variation_histogram: Vec<Bucket>,
 }
 
 impl Default for Arrivals {
@@ -211,6 +217,8 @@ impl Arrivals {
             duplicates: sum(|one| one.duplicates),
             ipdv: ipdv.figures(),
             delay_variation: delays.figures(),
+            ipdv_histogram: ipdv.buckets(),
+            delay_variation_histogram: delays.buckets(),
         }
     }
 }
@@ -315,6 +323,12 @@ mod tests {
         close(figures.ipdv.max_seconds, 4.0);
         close(figures.ipdv.p50_seconds, 3.0);
         close(figures.delay_variation.max_seconds, 4.0);
+        let count = |all: &[Bucket]| all.iter().map(|bucket| bucket.count).sum::<u64>();
+        assert_eq!(count(&figures.ipdv_histogram), 3);
+        let delays = &figures.delay_variation_histogram;
+        assert_eq!(count(delays), 4);
+        let longest = delays.last().expect("there are some").up_to_seconds;
+        assert!((0.004..0.0042).contains(&longest), "{longest}");
     }
 
     /// The first second of a run passes a full queue, which is empty ever after.

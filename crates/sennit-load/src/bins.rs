@@ -57,17 +57,24 @@ impl Bins {
         self.rates.push(rate);
     }
 
-    /// The usual rate: the median up to `end`, or of all bins.
+    /// The usual rate: that up to `end`, or of all bins; 0 if there are none.
     pub fn usual(&self, end: Option<Duration>) -> f64 {
         self.between(Duration::ZERO, end)
     }
 
-    /// The median from `start` to `end`, or to the last bin.
+    /// The median from `start` to `end`, or to the last bin, over times of 100 ms at least: in
+    /// finer ones slow traffic has nothing most of the time.
     pub fn between(&self, start: Duration, end: Option<Duration>) -> f64 {
         let last = self.rates.len();
         let start = self.index_of(start).min(last);
         let end = end.map_or(last, |end| self.index_of(end).clamp(start, last));
-        quantile(&self.rates[start..end], 0.5).unwrap_or(0.0)
+        let some = (BIN.as_micros() / self.width.as_micros()) as usize;
+        let some = some.min(end - start).max(1);
+        let means: Vec<f64> = self.rates[start..end]
+            .chunks_exact(some)
+            .map(mean)
+            .collect();
+        quantile(&means, 0.5).unwrap_or(0.0)
     }
 
     /// The mean from `start` to the last bin; `None` if that is before.
@@ -85,9 +92,10 @@ impl Bins {
 
     /// How long after `event` the rate was back to the usual: from the first such bin on its mean
     /// stays there for half a second. A bin that lacks a tenth of it is no such bin, even if the
-    /// half second that begins with it has the mean.
+    /// half second that begins with it has the mean. Nothing comes back to a usual rate of 0.
     pub fn recovery(&self, event: Duration, usual: f64) -> Option<Duration> {
         let later = self.rates.get(self.index_of(event)..)?;
+        (usual > 0.0).then_some(())?;
         let bins = (STEADY.as_micros() / self.width.as_micros()) as usize;
         let wanted = RECOVERED * usual;
         let mut windows = later.windows(bins);
@@ -96,9 +104,10 @@ impl Bins {
         Some(self.width * (steady + back.unwrap_or(0)) as u32)
     }
 
-    /// How long after `event` the first bin ended that had this rate.
+    /// How long after `event` the first bin ended that had this rate, which is more than 0.
     pub fn reaches(&self, event: Duration, rate: f64) -> Option<Duration> {
         let later = self.rates.get(self.index_of(event)..)?;
+        (rate > 0.0).then_some(())?;
         let first = later.iter().position(|bin| *bin >= rate)?;
         Some(self.width * (first as u32 + 1))
     }
@@ -206,6 +215,26 @@ mod tests {
         assert_eq!(cut.usual(Some(Duration::from_secs(1))), 90.0);
         assert_eq!(cut.usual(None), 0.0);
         assert_eq!(bins([]).usual(Some(Duration::from_secs(1))), 0.0);
+    }
+
+    #[test]
+    fn slow_traffic_has_a_usual_rate_in_fine_bins_too() {
+        // A packet every 30 ms.
+        let slow = Bins::new(FINE_BIN, [300.0, 0.0, 0.0].repeat(40));
+
+        let usual = slow.usual(Some(Duration::from_secs(1)));
+
+        assert!((90.0..=120.0).contains(&usual), "{usual}");
+        assert_eq!(slow.usual(Some(Duration::from_millis(20))), 150.0);
+    }
+
+    #[test]
+    fn what_never_ran_does_not_come_back() {
+        let silent = bins([0.0; 20]);
+        let usual = silent.usual(Some(Duration::ZERO));
+
+        assert_eq!(silent.recovery(Duration::from_secs(1), usual), None);
+        assert_eq!(silent.reaches(Duration::from_secs(1), 0.5 * usual), None);
     }
 
     #[test]

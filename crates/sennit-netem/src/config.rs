@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bitrate::Bitrate;
+use sennit_packet::Bitrate;
+
 use crate::trace::Trace;
 
 /// Ethernet header: a rate counts whole frames, as the counters of switches and modems do.
@@ -55,7 +56,8 @@ impl Jitter {
     };
 
     /// The largest deviation from the mean that can occur.
-    pub(crate) fn reach(self) -> Duration {
+    #[must_use]
+    pub fn reach(self) -> Duration {
         match self.shape {
             Shape::Uniform => self.spread,
             Shape::Normal => self.spread * 3,

@@ -27,7 +27,6 @@
 //! and a [`Trace`] makes it move by itself. A [`LinkSpec`] is both directions, and can be read from
 //! a short text.
 
-mod bitrate;
 mod config;
 mod direction;
 mod jitter;
@@ -38,11 +37,11 @@ mod nat;
 mod spec;
 mod trace;
 
-pub use bitrate::Bitrate;
 pub use config::{Config, Jitter, Loss, Queue, Shape};
 pub use direction::Direction;
 pub use link::{Counters, Dropped, Link, Reason};
 pub use motion::{Motion, script};
 pub use nat::{Dependence, Nat, NatConfig};
+pub use sennit_packet::Bitrate;
 pub use spec::{BadSpec, LinkSpec, NETWORKS};
 pub use trace::{BadTrace, Passage, Step, Trace};

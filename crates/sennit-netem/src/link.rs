@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::trace::{Passage, Step, nanos, work, work_of};
+use crate::trace::{Passage, Step, nanos, speed_of, work, work_of};
 use crate::{jitter, loss};
 
 /// Bounds the memory of a link without a rate: 400 Mbit/s of full packets for 7 s.
@@ -257,7 +257,7 @@ impl<P> Link<P> {
                 let start = self.elapsed(since);
                 since + (trace.finish(start, left, rate) - start)
             }
-            (None, Some(rate)) => since + nanos(left.div_ceil(rate.as_bps().into())),
+            (None, Some(rate)) => since + nanos(left.div_ceil(speed_of(rate))),
             (None, None) => since,
         };
         Sending { left, since, done }
@@ -273,7 +273,7 @@ impl<P> Link<P> {
     fn carried(&self, since: Instant, now: Instant) -> u128 {
         match (&self.config.trace, self.config.rate) {
             (Some(trace), rate) => trace.carried(self.elapsed(since), self.elapsed(now), rate),
-            (None, Some(rate)) => work(rate.as_bps().into(), now.saturating_duration_since(since)),
+            (None, Some(rate)) => work(speed_of(rate), now.saturating_duration_since(since)),
             (None, None) => u128::MAX,
         }
     }

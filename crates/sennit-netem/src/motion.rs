@@ -22,10 +22,11 @@ use std::{fmt::Write as _, str::FromStr, time::Duration};
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
+use sennit_packet::Bitrate;
 
+use crate::config::Queue;
 use crate::loss::unit;
 use crate::trace::{BadTrace, Passage, Step, Trace};
-use crate::{bitrate::Bitrate, config::Queue};
 
 const MS: Duration = Duration::from_millis(1);
 /// A script is at least so long before it repeats.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::bitrate::Bitrate;
+use sennit_packet::Bitrate;
 
 /// Bits at one bit per second and nanosecond: the unit in which sent work is counted.
 const PER_BIT: u128 = 1_000_000_000;
@@ -71,7 +71,7 @@ impl Step {
     fn speed(&self, nominal: Option<Bitrate>) -> Option<u128> {
         match self.passage {
             Passage::Held => Some(0),
-            Passage::Open | Passage::Lost => self.rate.or(nominal).map(|rate| rate.as_bps().into()),
+            Passage::Open | Passage::Lost => self.rate.or(nominal).map(speed_of),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Trace {
         }
         let sends = |step: &&Step| step.passage != Passage::Held;
         let rated = steps.iter().filter(sends);
-        let work = rated.filter_map(|step| Some(work(step.rate?.as_bps().into(), step.span)));
+        let work = rated.filter_map(|step| Some(work(speed_of(step.rate?), step.span)));
         let nominal = steps
             .iter()
             .filter(sends)
@@ -294,8 +294,7 @@ impl Trace {
         if self.nominal.is_zero() {
             return Some(self.work);
         }
-        let rate = nominal?.as_bps().into();
-        Some(self.work + work(rate, self.nominal))
+        Some(self.work + work(speed_of(nominal?), self.nominal))
     }
 
     /// The step that holds at a time, and since when it does.
@@ -305,6 +304,11 @@ impl Trace {
         let index = self.starts.partition_point(|start| *start <= into) - 1;
         (index, into - self.starts[index])
     }
+}
+
+/// Bits per second at a rate; at least one, since a link that never sends is an outage.
+pub(crate) fn speed_of(rate: Bitrate) -> u128 {
+    rate.as_bps().max(1).into()
 }
 
 /// Bits at a speed in a time, in units of [`PER_BIT`].

@@ -14,8 +14,11 @@
 //! that the kernel's stack is entered once per super-packet. Both directions keep the end-to-end
 //! checksum honest: a packet that arrived corrupt leaves corrupt, never with a fresh checksum.
 //!
+//! How fast packets pass, wherever that crosses from one part to another, is a [`Bitrate`].
+//!
 //! Nothing here panics on any bytes.
 
+mod bitrate;
 pub mod checksum;
 pub mod coalesce;
 mod flow;
@@ -29,6 +32,7 @@ mod tcp;
 pub mod thin;
 mod wire;
 
+pub use bitrate::Bitrate;
 pub use flow::FlowKey;
 pub use ip::{IpPacket, PacketError, Version, verify_header, verify_transport};
 pub use prefix::{Prefix, PrefixError};

@@ -34,9 +34,26 @@ pub fn decrement_ttl(packet: &mut [u8]) -> Result<(), TtlExpired> {
 /// Lowers the MSS that a TCP SYN announces to what fits `mtu` without fragmentation: MTU less the
 /// fixed IP and TCP headers (RFC 9293 §3.7.1). Returns whether it did.
 pub fn clamp_mss(packet: &mut [u8], mtu: u16) -> bool {
-    let Some((transport, at, most)) = mss_above(packet, mtu) else {
+    let parsed = IpPacket::parse(packet).ok();
+    let Some(above) = parsed.and_then(|parsed| mss_above(&parsed, mtu)) else {
         return false;
     };
+    lower_mss(packet, above);
+    true
+}
+
+/// Lowers the MSS as [`clamp_mss`] does, in a copy of a packet that is parsed already; only its
+/// checksums may differ.
+pub fn clamp_mss_in(copy: &mut [u8], of: &IpPacket<'_>, mtu: u16) -> bool {
+    let above = mss_above(of, mtu).filter(|_| copy.len() == of.total_len());
+    let Some(above) = above else {
+        return false;
+    };
+    lower_mss(copy, above);
+    true
+}
+
+fn lower_mss(packet: &mut [u8], (transport, at, most): (usize, usize, u16)) {
     let old = u16_at(packet, transport + at);
     put_u16(packet, transport + at, most);
     // The option may lie at an odd offset, where its bytes count in each other's place.
@@ -47,7 +64,6 @@ pub fn clamp_mss(packet: &mut [u8], mtu: u16) -> bool {
     };
     let checksum = u16_at(packet, transport + TCP_CHECKSUM);
     put_u16(packet, transport + TCP_CHECKSUM, update(checksum, old, new));
-    true
 }
 
 /// Marks a packet of an ECN-capable transport as having met congestion (RFC 3168 §5). Returns
@@ -67,8 +83,7 @@ pub fn set_ecn_ce(packet: &mut [u8]) -> bool {
 }
 
 /// Transport offset, offset of the MSS value in the segment, and the MSS to put there.
-fn mss_above(packet: &[u8], mtu: u16) -> Option<(usize, usize, u16)> {
-    let parsed = IpPacket::parse(packet).ok()?;
+fn mss_above(parsed: &IpPacket<'_>, mtu: u16) -> Option<(usize, usize, u16)> {
     let segment = parsed.tcp_segment()?;
     if !TcpFlags(segment[13]).intersects(TcpFlags::SYN) {
         return None;
@@ -168,6 +183,17 @@ mod tests {
         assert!(clamp_mss(&mut packet, 1280));
         assert_eq!(mss(&packet), 1220);
         assert!(verify_transport(&packet));
+    }
+
+    #[test]
+    fn a_copy_is_clamped_as_the_packet_that_was_parsed() {
+        let packet = syn_v4(&[TcpOptionElement::MaximumSegmentSize(1460)]);
+        let parsed = IpPacket::parse(&packet).unwrap();
+        let (mut copy, mut expected) = (packet.clone(), packet.clone());
+        assert!(clamp_mss(&mut expected, 1400));
+        assert!(clamp_mss_in(&mut copy, &parsed, 1400));
+        assert_eq!(copy, expected);
+        assert!(!clamp_mss_in(&mut copy[1..], &parsed, 1400), "no copy");
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn print_status(goodput: f64, ends: &[TunnelStatus]) {
                 path.state,
                 millis(path.rtt),
                 millis(path.rtt_min),
-                path.rate as f64 * 8e-6,
+                path.rate.as_bps() as f64 / 1e6,
                 path.cwnd,
                 path.in_flight,
                 path.sent_packets,

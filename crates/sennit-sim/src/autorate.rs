@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sennit_netem::Bitrate;
+
 /// Answers that take longer than usual by less than this, in seconds, let the rate grow most.
 const SHORT: f64 = 0.010;
 /// Answers that take longer by more than this are late.
@@ -33,7 +35,7 @@ const DRIFTS_EVERY: Duration = Duration::from_secs(1);
 /// Weight of an answer that took longer than usual in what is usual, and of one that took less.
 const WEIGHTS: [f64; 2] = [0.001, 0.9];
 
-/// The rate of one direction of a link, in bytes per second.
+/// The rate of one direction of a link, in bytes per second inside.
 #[derive(Clone, Debug)]
 pub struct Autorate {
     least: f64,
@@ -50,12 +52,13 @@ pub struct Autorate {
 
 impl Autorate {
     /// It begins with the usual rate.
-    pub fn new(least: u64, usual: u64, most: u64) -> Self {
+    pub fn new(least: Bitrate, usual: Bitrate, most: Bitrate) -> Self {
+        let [least, usual, most] = [least, usual, most].map(Bitrate::as_bytes_per_second_f64);
         Self {
-            least: least as f64,
-            usual: usual as f64,
-            most: most as f64,
-            rate: usual as f64,
+            least,
+            usual,
+            most,
+            rate: usual,
             baseline: None,
             longer: VecDeque::new(),
             fell: None,
@@ -64,8 +67,8 @@ impl Autorate {
     }
 
     /// The rate.
-    pub fn rate(&self) -> u64 {
-        self.rate as u64
+    pub fn rate(&self) -> Bitrate {
+        Bitrate::bytes_per_second(self.rate as u64)
     }
 
     /// The answer to a ping took so long, while so many bytes were sent in a second.
@@ -122,22 +125,20 @@ fn between([first, second]: [f64; 2], part: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const MBIT: u64 = 125_000;
-
     /// The rate in Mbit/s after each of so many answers, 50 ms apart, that took so long, while this
     /// part of it was used.
     fn after(law: &mut Autorate, answers: u32, took_ms: u64, used: f64, now: &mut Instant) -> f64 {
         for _ in 0..answers {
             *now += Duration::from_millis(50);
-            let sent = used * law.rate() as f64;
+            let sent = used * law.rate().as_bytes_per_second_f64();
             law.handle_answer(Duration::from_millis(took_ms), sent, *now);
         }
-        law.rate() as f64 / MBIT as f64
+        law.rate().as_bps() as f64 / 1e6
     }
 
     #[test]
     fn the_rate_grows_while_it_is_used_and_falls_while_answers_are_late() {
-        let mut law = Autorate::new(5 * MBIT, 20 * MBIT, 60 * MBIT);
+        let mut law = Autorate::new(Bitrate::mbit(5), Bitrate::mbit(20), Bitrate::mbit(60));
         let now = &mut Instant::now();
         assert_eq!(after(&mut law, 10, 40, 0.1, now), 20.0, "nobody uses it");
         let grown = after(&mut law, 10, 40, 0.9, now);

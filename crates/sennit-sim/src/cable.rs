@@ -216,10 +216,12 @@ impl Way {
         if self.keeps == 0 {
             return;
         }
-        if self.seen.len() == self.keeps {
-            self.seen.pop_front();
-        }
-        self.seen.push_back(packet.to_vec());
+        let is_full = self.seen.len() == self.keeps;
+        let oldest = self.seen.pop_front_if(|_| is_full);
+        let mut seen = oldest.unwrap_or_default();
+        seen.clear();
+        seen.extend_from_slice(packet);
+        self.seen.push_back(seen);
     }
 
     /// Puts what somebody else sends on it.

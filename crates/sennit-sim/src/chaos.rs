@@ -3,33 +3,32 @@
 //! A run is a seed and a span of virtual time. Its world has a hub and two to four sites, each with
 //! two or three links and a class of any policy and delivery. Every few hundred milliseconds
 //! something goes wrong there or is mended. Now and then a machine stands still, its calendar
-//! jumps, a site lies about who it is, or one has more to send than its best link carries. All ends
-//! are looked at after each step. A run that breaks a rule says which, when, and what had happened
-//! before, and the same seed breaks it again.
+//! jumps, a site lies about who it is, one has more to send than its best link carries, or a config
+//! is reloaded. All ends are looked at after each step. A run that breaks a rule says which, when,
+//! and what had happened before, and the same seed breaks it again.
 
+mod drafts;
 mod faults;
 mod load;
 mod machines;
 mod offer;
 mod play;
+mod reloads;
 mod rules;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    net::Ipv4Addr,
     time::Duration,
 };
 
-use sennit_engine::EdgeEvent;
+use sennit_engine::{EdgeEvent, HubEvent};
 
-use self::play::Play;
-use crate::{SERVER, World, udp};
+use self::{drafts::GUEST, play::Play};
+use crate::World;
 
 /// How far apart steps are, and the packets of each direction.
 const STEP: Duration = Duration::from_millis(100);
-/// Bytes of an inner packet.
-const LEN: usize = 300;
 /// What a run that failed tells of the time before.
 const REMEMBERED: usize = 60;
 
@@ -50,6 +49,10 @@ pub struct Summary {
     pub hostile: u64,
     /// Inner packets that a site sent from the address of another one.
     pub forged: u64,
+    /// How often a config was reloaded.
+    pub reloads: u64,
+    /// Those of them that came in a calm, so that it is known that they lost nothing.
+    pub watched: u64,
     /// Of each time that a site had more to send than its best link carries, the least of it that
     /// came out in ten seconds, in per mille of what that link carries.
     pub best_link: Vec<u32>,
@@ -89,8 +92,9 @@ impl fmt::Display for Broken {
 pub enum Mishaps {
     /// At one site: links, ends that restart or are slow, and hostile packets.
     OfLinks,
-    /// Also other sites, machines that stand still, calendars that jump, and links that are shared
-    /// by rules or not, with more traffic than they carry. The first site of a seed is the same.
+    /// Also other sites, machines that stand still, calendars that jump, configs that are reloaded,
+    /// and links that are shared by rules or not, with more traffic than they carry. The first site
+    /// of a seed is the same.
     All,
 }
 
@@ -143,31 +147,33 @@ impl Log {
     }
 }
 
-/// A packet of each direction of the site with this inner address.
-struct Pair {
-    up: Vec<u8>,
-    down: Vec<u8>,
-}
-
-impl Pair {
-    fn new(edge: Ipv4Addr, number: u32) -> Self {
-        Self {
-            up: udp(edge, SERVER, 7, number, LEN),
-            down: udp(SERVER, edge, 7, number, LEN),
-        }
-    }
-}
-
 impl World {
     /// Takes down what the edge said, and forgets it; how many tunnels came up meanwhile.
-    fn hear(&mut self, log: &mut Log) -> u64 {
+    ///
+    /// # Errors
+    /// If a reload cost a class its tunnel that the config still has.
+    fn hear(&mut self, log: &mut Log) -> Result<u64, String> {
         let mut up = 0;
         for (at, event) in std::mem::take(&mut self.edge_events) {
             up += u64::from(matches!(event, EdgeEvent::TunnelUp { .. }));
             log.note(at, format!("the edge: {event:?}"));
+            if let EdgeEvent::TunnelDown { class, reason } = event
+                && class != GUEST
+                && reason.contains("config")
+            {
+                return Err(format!("{class} lost its tunnel: {reason}"));
+            }
         }
-        self.hub_events.clear();
         self.told_mtu.clear();
-        up
+        Ok(up)
+    }
+
+    /// Takes down which tunnels the hub lost, and forgets all that it said.
+    fn hear_hub(&mut self, log: &mut Log) {
+        for (at, event) in std::mem::take(&mut self.hub_events) {
+            if let HubEvent::TunnelDown { .. } = event {
+                log.note(at, format!("the hub: {event:?}"));
+            }
+        }
     }
 }

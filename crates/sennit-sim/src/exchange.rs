@@ -5,17 +5,60 @@ use std::{net::SocketAddr, time::Instant};
 use bytes::BytesMut;
 use sennit_engine::{EdgeEvent, Grant, HubEvent, Local, Received, SocketId};
 use sennit_netem::Direction;
+use sennit_packet::gso::VirtioNetHdr;
 
 use crate::{
     Arrival, CREDENTIAL, TooBig, World,
     cable::{Cable, Wire},
-    setup::{hub_address, inner_address},
+    setup::{hub_address, inner_address, site_name},
 };
 
 impl World {
+    /// Hands the edge an inner packet, as its TUN device would.
+    pub fn send_from_edge(&mut self, packet: &[u8]) {
+        self.offload_from_edge(&VirtioNetHdr::default(), packet);
+    }
+
+    /// Hands the edge an inner packet of which the kernel left something to do.
+    pub fn offload_from_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
+        self.enter_edge(header, packet);
+        self.settle();
+    }
+
+    /// Hands the hub an inner packet.
+    pub fn send_from_hub(&mut self, packet: &[u8]) {
+        self.enter(false, packet);
+        self.settle();
+    }
+
+    /// Hands the edge (`up`) or the hub one inner packet of a batch, after which the world
+    /// [settles](Self::settle).
+    pub(crate) fn enter(&mut self, up: bool, packet: &[u8]) {
+        let header = VirtioNetHdr::default();
+        if up {
+            return self.enter_edge(&header, packet);
+        }
+        let now = self.hub_turns.clock_at(self.now);
+        self.hub.handle_packet(&header, packet, now);
+    }
+
+    fn enter_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
+        let now = self.edge_turns.clock_at(self.now);
+        self.edge
+            .handle_packet(header, packet, None, now)
+            .expect("the edge carries all classes");
+    }
+
     /// Hands the hub what the links deliver now.
     pub(crate) fn deliver_to_hub(&mut self) {
-        for cable in self.sites.iter_mut().flat_map(|site| &mut site.cables) {
+        let now = self.now;
+        let sites = self.sites.iter_mut();
+        let due = sites.filter(|site| site.next_up.is_some_and(|at| at <= now));
+        let cables = due.flat_map(|site| {
+            site.foreseen = false;
+            &mut site.cables
+        });
+        for cable in cables {
             while let Some((at, wire)) = cable.up.poll_output(self.repeats_after, self.now) {
                 if wire.to == hub_address() || self.more_hubs.contains(&wire.to) {
                     if let Some(tapped) = &mut self.tapped {
@@ -47,6 +90,7 @@ impl World {
     pub(crate) fn settle_edge(&mut self, site: usize, now: Instant) {
         let elapsed = self.elapsed();
         let site = &mut self.sites[site];
+        site.foreseen = false;
         while let Some(event) = site.edge.poll_event(now) {
             if let EdgeEvent::NewPort { socket, .. } = event {
                 site.rebind(socket.0 as usize);
@@ -105,10 +149,12 @@ impl World {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         while let Some(transmit) = self.hub.poll_transmit(&mut buffer, now) {
-            let sites = self.sites.iter_mut();
-            let mut cables = sites.flat_map(|site| site.cables.iter_mut().enumerate());
             let to = |cable: &Cable| cable.address.ip() == transmit.remote.ip();
-            if let Some((link, cable)) = cables.find(|(_, cable)| to(cable)) {
+            let mut sites = self.sites.iter_mut();
+            let found = sites.find_map(|site| Some((site.cables.iter().position(to)?, site)));
+            if let Some((link, site)) = found {
+                site.foreseen = false;
+                let cable = &mut site.cables[link];
                 let hub = hub_address();
                 let from = transmit
                     .local
@@ -132,12 +178,11 @@ impl World {
 
 /// What an edge gets that showed the number of its site, or nothing if that is the first.
 fn grant(bearer: Option<&str>) -> Grant {
-    let number = bearer.map_or(0, |number| number.parse().expect("a site shows its number"));
+    let number: u8 = bearer.map_or(0, |number| number.parse().expect("a site shows its number"));
     let mut credential = CREDENTIAL;
     credential[0] += number;
-    let site = bearer.map_or_else(|| "site".into(), |number| format!("site {number}"));
     Grant {
-        site,
+        site: site_name(number.into()),
         addresses: vec![inner_address(number.into()).into()],
         credential,
         next: None,

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use sennit_engine::{HubConfig, LinkUpdate, SocketId};
-use sennit_netem::{Config, Nat, NatConfig};
+use sennit_netem::{Bitrate, Config, Nat, NatConfig};
 
 use crate::{
     Clock, World,
@@ -99,6 +99,13 @@ impl World {
         self.settle();
     }
 
+    /// The edge's config says nothing of a link any more.
+    pub(crate) fn remove_link(&mut self, link: usize) {
+        let now = self.edge_turns.clock_at(self.now);
+        self.edge.remove_link(SocketId(link as u32), now);
+        self.settle();
+    }
+
     /// IP packets of more than `mtu` bytes get lost on a link from now on; whether their senders
     /// are told.
     pub fn set_path_mtu(&mut self, link: usize, mtu: usize, told: bool) {
@@ -170,8 +177,8 @@ impl World {
         self.set_link(link, true);
     }
 
-    /// The hub goes on with another config, by which a site gets so many bytes per second.
-    pub fn bound_sites(&mut self, site_limit: Option<u64>) {
+    /// The hub goes on with another config, by which a site gets so much.
+    pub fn bound_sites(&mut self, site_limit: Option<Bitrate>) {
         let config = HubConfig {
             site_limit,
             ..hub_config()

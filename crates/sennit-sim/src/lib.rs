@@ -39,7 +39,7 @@ use sennit_engine::{
     ClassConfig, Credential, EdgeChange, EdgeConfig, Hub, HubEvent, Local, Plan, Rekey, Sharing,
     SocketId, Treatment, facts::TunnelStatus,
 };
-use sennit_packet::{Prefix, checksum::Progress, gso::VirtioNetHdr};
+use sennit_packet::{Prefix, checksum::Progress};
 
 pub use autorate::Autorate;
 use cable::Wire;
@@ -348,28 +348,6 @@ impl World {
         self.now
     }
 
-    /// Hands the edge an inner packet, as its TUN device would.
-    pub fn send_from_edge(&mut self, packet: &[u8]) {
-        self.offload_from_edge(&VirtioNetHdr::default(), packet);
-    }
-
-    /// Hands the edge an inner packet of which the kernel left something to do.
-    pub fn offload_from_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
-        let now = self.edge_turns.clock_at(self.now);
-        self.edge
-            .handle_packet(header, packet, None, now)
-            .expect("the edge carries all classes");
-        self.settle();
-    }
-
-    /// Hands the hub an inner packet.
-    pub fn send_from_hub(&mut self, packet: &[u8]) {
-        let now = self.hub_turns.clock_at(self.now);
-        self.hub
-            .handle_packet(&VirtioNetHdr::default(), packet, now);
-        self.settle();
-    }
-
     /// Lets `span` of virtual time pass.
     pub fn run(&mut self, span: Duration) {
         let end = self.now + span;
@@ -424,7 +402,7 @@ impl World {
             self.sites[site].edge_turns.end(self.now);
         }
         if let Some(now) = hub {
-            if self.hub.poll_timeout().is_some_and(|at| at <= now) {
+            if self.hub.poll_timeout().is_some_and(|due| due.at <= now) {
                 self.hub.handle_timeout(now);
             }
             self.settle_hub(now);
@@ -466,8 +444,9 @@ impl World {
 
     /// When the hub acts if no datagram comes before.
     fn hub_timeout(&self) -> Option<Instant> {
-        let at = self.hub.poll_timeout();
-        self.hub_turns.at(at.map(|at| self.hub_turns.when(at)))
+        let due = self.hub.poll_timeout();
+        self.hub_turns
+            .at(due.map(|due| self.hub_turns.when(due.at)))
     }
 
     /// Sends the hub a packet that somebody has recorded.

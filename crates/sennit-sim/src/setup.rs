@@ -8,7 +8,7 @@ use std::{
 use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
     ClassConfig, Edge, EdgeConfig, Hub, HubClasses, HubConfig, Issuer, LinkLabel, Purpose, Rekey,
-    Settings,
+    Settings, SiteId,
 };
 
 use crate::{
@@ -96,6 +96,14 @@ pub(crate) fn hub_address() -> SocketAddr {
 /// The inner address of a site's edge.
 pub(crate) fn inner_address(site: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(EDGE.to_bits() + site as u32)
+}
+
+/// What the hub calls a site.
+pub(crate) fn site_name(site: usize) -> SiteId {
+    match site {
+        0 => "site".into(),
+        _ => format!("site {site}").as_str().into(),
+    }
 }
 
 /// The seed of a site's edge in a world of `seed`.

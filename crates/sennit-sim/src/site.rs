@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    mem::replace,
     ops::{Deref, DerefMut},
     time::{Duration, Instant},
 };
@@ -31,6 +32,8 @@ pub struct Site {
     /// When the edge acts next, and when something may arrive at the hub's end of a link.
     pub(crate) next_turn: Option<Instant>,
     pub(crate) next_up: Option<Instant>,
+    /// Nothing has happened here since that was found out.
+    pub(crate) foreseen: bool,
     /// What the edge takes for the time in the turn that it has now.
     pub(crate) turn: Option<Instant>,
 }
@@ -59,6 +62,7 @@ impl Site {
             edge_turns: Turns::new(2 * own, start),
             next_turn: None,
             next_up: None,
+            foreseen: false,
             turn: None,
         }
     }
@@ -69,10 +73,14 @@ impl Site {
         self.cables[link].address.set_port(address.port() + 1);
     }
 
-    /// Finds out when something happens here next.
+    /// Finds out when something happens here next, if that may have changed.
     pub(crate) fn look_ahead(&mut self) {
+        if replace(&mut self.foreseen, true) {
+            return;
+        }
         let down = self.cables.iter().filter_map(|it| it.down.poll_timeout());
-        let timeout = self.edge.poll_timeout().map(|at| self.edge_turns.when(at));
+        let due = self.edge.poll_timeout();
+        let timeout = due.map(|due| self.edge_turns.when(due.at));
         self.next_turn = self.edge_turns.at(down.chain(timeout).min());
         self.next_up = self
             .cables
@@ -112,7 +120,7 @@ impl Site {
 
     /// The edge's timers that have run out by what it takes for the time do so.
     pub(crate) fn time_out(&mut self, now: Instant) {
-        if self.edge.poll_timeout().is_some_and(|at| at <= now) {
+        if self.edge.poll_timeout().is_some_and(|due| due.at <= now) {
             self.edge.handle_timeout(now);
         }
     }
@@ -154,6 +162,8 @@ impl Deref for World {
 
 impl DerefMut for World {
     fn deref_mut(&mut self) -> &mut Site {
-        &mut self.sites[self.site]
+        let site = &mut self.sites[self.site];
+        site.foreseen = false;
+        site
     }
 }

@@ -35,8 +35,10 @@ use std::{fmt, fs::File};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 pub use sennit_core::Headers;
+pub use sennit_engine::Share;
 use sennit_engine::{Fec, Rekey};
 use sennit_linux::DeviceName;
+use sennit_packet::Bitrate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -115,8 +117,8 @@ pub struct HubConfig {
     pub speedtest: bool,
     /// Who is told of events.
     pub notify: Vec<Notify>,
-    /// What the hub sends to a site on all its links together, in bits per second.
-    pub site_limit: Option<u64>,
+    /// What the hub sends to a site on all its links together.
+    pub site_limit: Option<Bitrate>,
     /// Which class takes a flow that begins behind the hub, in order of matching.
     pub classes: Vec<HubClass>,
 }
@@ -191,10 +193,10 @@ pub struct Link {
     pub tier: u8,
     /// 1 to 1000, for [`Policy::Balanced`].
     pub weight: u16,
-    /// What is sent there at most, in bits per second.
-    pub up: Option<u64>,
-    /// What the hub sends there at most, in bits per second.
-    pub down: Option<u64>,
+    /// What is sent there at most.
+    pub up: Option<Bitrate>,
+    /// What the hub sends there at most.
+    pub down: Option<Bitrate>,
     /// What a byte costs there, beside what it costs on others; 0 to 100.
     pub cost: u8,
     /// It helps while those before it are full.
@@ -205,8 +207,8 @@ pub struct Link {
     pub reset_day: u8,
 }
 
-/// A rate as in a config, like `20Mbit`, in bits per second.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
+/// A rate as in a config, like `20Mbit`.
+pub(crate) fn rate(text: &str) -> Result<Bitrate, String> {
     values::rate(text).map_err(|wrong| wrong.to_string())
 }
 
@@ -225,8 +227,8 @@ pub struct Class {
     pub congestion: Congestion,
     /// What is guaranteed to it on each link.
     pub share: Option<Share>,
-    /// What it may send on all links together, each way, in bits per second.
-    pub limit: Option<u64>,
+    /// What it may send on all links together, each way.
+    pub limit: Option<Bitrate>,
     /// Code point of its outer packets, 0 to 63 (RFC 2474).
     pub dscp: Option<u8>,
     pub fec: Fec,
@@ -262,15 +264,6 @@ impl Default for Class {
             device: None,
         }
     }
-}
-
-/// What is guaranteed to a class on each link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
-    /// Of what the link carries, 1 to 100.
-    Percent(u8),
-    /// In bits per second.
-    Rate(u64),
 }
 
 /// Congestion controller of a class's paths.

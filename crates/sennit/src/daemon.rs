@@ -7,6 +7,7 @@
 //! wait: the control socket, and on a hub the registrar, which is the one that touches the disk.
 //! They reach a worker by a channel and a waker ([`mailbox`]).
 
+mod at_once;
 pub(crate) mod claim;
 mod confinement;
 mod deputy;

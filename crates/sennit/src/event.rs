@@ -85,12 +85,34 @@ pub enum Event {
     },
     /// The hub has assigned addresses.
     AddressesAssigned { addresses: Vec<IpAddr> },
+    /// So many addresses, routes and routing rules that this daemon had added to its host were
+    /// missing there, as another program had taken them, and are put back.
+    HostRestored {
+        addresses: u64,
+        routes: u64,
+        rules: u64,
+    },
     /// This edge got a certificate.
     CertificateReceived { site: String },
     /// At a hub: a site got a certificate.
     CertificateIssued { site: String },
     /// At a hub: what let a site in is not good any more.
     Expelled { site: String, reason: String },
+    /// At a hub: another authority takes the place of the one there was, and both are good.
+    AuthorityRotated {
+        /// Fingerprint of the other one.
+        authority: String,
+    },
+    /// At a hub: the former authority is not good any more.
+    AuthorityFinished {
+        /// Fingerprint of the present one.
+        authority: String,
+        /// Sites that knew only the former one, so it was dropped by force; 100 of them are named.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        locked_out: Vec<String>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more_locked_out: u64,
+    },
     /// A link's cap is nearly used up, used up, or will be before its cycle ends.
     Cap {
         link: String,
@@ -147,7 +169,7 @@ impl fmt::Display for CapState {
 
 impl Event {
     /// The words in the field `event`, but for `other`.
-    pub const KINDS: [&str; 23] = [
+    pub const KINDS: [&str; 26] = [
         "started",
         "stopped",
         "link_up",
@@ -162,9 +184,12 @@ impl Event {
         "refused",
         "lan_refused",
         "addresses_assigned",
+        "host_restored",
         "certificate_received",
         "certificate_issued",
         "expelled",
+        "authority_rotated",
+        "authority_finished",
         "cap",
         "link_limited",
         "reloaded",
@@ -216,12 +241,13 @@ impl fmt::Display for Event {
                 prefix,
                 reason,
             } => write!(f, "the hub does not route {prefix}{}: {reason}", to(site)),
-            Self::AddressesAssigned { addresses } => f.write_str(&assigned(addresses)),
-            Self::CertificateReceived { site } => {
-                write!(f, "received a certificate as site {site}")
-            }
-            Self::CertificateIssued { site } => write!(f, "site {site} got a certificate"),
-            Self::Expelled { site, reason } => write!(f, "site {site} is shut out: {reason}"),
+            Self::AddressesAssigned { .. }
+            | Self::HostRestored { .. }
+            | Self::CertificateReceived { .. }
+            | Self::CertificateIssued { .. }
+            | Self::Expelled { .. }
+            | Self::AuthorityRotated { .. }
+            | Self::AuthorityFinished { .. } => self.fmt_of_host_or_identity(f),
             Self::Cap {
                 link,
                 state,
@@ -242,7 +268,52 @@ impl fmt::Display for Event {
     }
 }
 
+impl Event {
+    /// What an end has been given, what it gave, and what it does not take any more.
+    fn fmt_of_host_or_identity(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddressesAssigned { addresses } => f.write_str(&assigned(addresses)),
+            Self::HostRestored {
+                addresses,
+                routes,
+                rules,
+            } => f.write_str(&restored(*addresses, *routes, *rules)),
+            Self::CertificateReceived { site } => {
+                write!(f, "received a certificate as site {site}")
+            }
+            Self::CertificateIssued { site } => write!(f, "site {site} got a certificate"),
+            Self::Expelled { site, reason } => write!(f, "site {site} is shut out: {reason}"),
+            Self::AuthorityRotated { authority } => write!(f, "{ROTATED} {authority}"),
+            Self::AuthorityFinished {
+                locked_out,
+                more_locked_out,
+                ..
+            } => f.write_str(&finished(locked_out, *more_locked_out)),
+            _ => Ok(()),
+        }
+    }
+}
+
 const REVERTED: &str = "nobody confirmed the reload: the config before it applies again";
+
+const ROTATED: &str = "the authority is being rotated: sites move to";
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn finished(locked_out: &[String], more: u64) -> String {
+    let dropped = "the former authority is dropped";
+    if locked_out.is_empty() {
+        return dropped.into();
+    }
+    let sites = locked_out.join(", ");
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{dropped} by force: these sites need a new invitation: {sites}{more}")
+}
 
 fn of(site: &Option<String>) -> String {
     let of = |site| format!(" of site {site}");
@@ -285,6 +356,24 @@ fn assigned(addresses: &[IpAddr]) -> String {
     format!("the hub assigned {}", words.join(" and "))
 }
 
+fn restored(addresses: u64, routes: u64, rules: u64) -> String {
+    let counted = |count: u64, one: &str, more: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {more}")),
+    };
+    let all = [
+        counted(addresses, "address", "addresses"),
+        counted(routes, "route", "routes"),
+        counted(rules, "rule", "rules"),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    format!(
+        "put back on this host, where it was missing: {}",
+        all.join(", ")
+    )
+}
+
 fn capped(link: &str, state: &impl fmt::Display, cap_bytes: u64) -> String {
     format!(
         "the cap of link {link} ({}) {state}",
@@ -313,6 +402,30 @@ fn reloaded(changed: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_locked_out_by_force_is_named() {
+        let finished = |locked_out: &[&str], more_locked_out| Event::AuthorityFinished {
+            authority: "ab".into(),
+            locked_out: locked_out.iter().map(ToString::to_string).collect(),
+            more_locked_out,
+        };
+        let all = finished(&[], 0);
+        assert_eq!(all.to_string(), "the former authority is dropped");
+        let some = finished(&["bus", "van"], 7).to_string();
+        assert!(some.ends_with("invitation: bus, van and 7 more"), "{some}");
+    }
+
+    #[test]
+    fn what_was_put_back_is_counted_without_what_was_there() {
+        let restored = Event::HostRestored {
+            addresses: 0,
+            routes: 1,
+            rules: 12,
+        };
+        let text = restored.to_string();
+        assert!(text.ends_with("missing: 1 route, 12 rules"), "{text}");
+    }
 
     #[test]
     fn all_kinds_are_listed() {

@@ -10,7 +10,6 @@ mod outbox;
 mod send;
 
 use std::{
-    collections::BTreeSet,
     fs, io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -24,8 +23,8 @@ use std::{
 
 use self::{
     message::Target,
-    outbox::{Entry, Outbox},
-    send::Sender,
+    outbox::Outbox,
+    send::{Sender, Unsent},
 };
 use crate::{
     config::{Notify, read_regular_text},
@@ -163,7 +162,11 @@ impl Work {
         let newest = self.newest(SystemTime::now());
         let outbox = match &mut self.outbox {
             Some(outbox) => outbox,
-            none => none.insert(Outbox::open(&self.path)?),
+            none => {
+                let outbox = none.insert(Outbox::open(&self.path)?);
+                outbox.keep(&self.targets)?;
+                outbox
+            }
         };
         let after = match *seen {
             Some(after) => after,
@@ -178,9 +181,14 @@ impl Work {
             ..Wanted::default()
         };
         let records = self.journal.read(&wanted).events;
-        *seen = Some(records.last().map_or(after, |last| last.id));
-        outbox.take(&records, &self.targets, *seen)?;
-        deliver(outbox, &self.targets, &self.sender, stopped)
+        let last = records.last().map_or(after, |last| last.id);
+        outbox.take(&records, &self.targets, Some(last))?;
+        // Not before: what could not be taken is read again.
+        *seen = Some(last);
+        self.complained = false;
+        self.targets
+            .iter()
+            .try_for_each(|target| deliver(outbox, target, &self.sender, stopped))
     }
 
     /// Where an outbox that has none begins. Numbers of events are the milliseconds of their times.
@@ -202,53 +210,38 @@ impl Work {
     }
 }
 
-/// Sends what is due; who does not take it is left alone for this turn.
+/// Tells a target what is due, up to the first that it does not take.
 fn deliver(
     outbox: &mut Outbox,
-    targets: &[Target],
+    target: &Target,
     sender: &Sender,
     stopped: &AtomicBool,
 ) -> Result<(), SqliteError> {
-    let mut silent = BTreeSet::new();
-    for entry in outbox.due(SystemTime::now())? {
+    let name = &target.name;
+    for entry in outbox.due(name, SystemTime::now())? {
         if stopped.load(Ordering::Acquire) {
             return Ok(());
-        }
-        let Some(target) = targets.iter().find(|it| it.name == entry.target) else {
-            // It is not in the config any more.
-            outbox.remove(&entry)?;
-            continue;
-        };
-        if silent.contains(&entry.target) {
-            continue;
         }
         let request = target.request(&entry.record, SystemTime::now());
         match sender.send(request) {
             Ok(()) => {
                 outbox.remove(&entry)?;
-                outbox.hurry(&entry.target)?;
+                outbox.hurry(name)?;
             }
-            Err(error) => {
-                put_off(outbox, &entry, &error)?;
-                silent.insert(entry.target);
+            Err(error @ Unsent::Refused(_)) => {
+                tracing::warn!(target = name, %error, "an event was refused, and is not told");
+                outbox.remove(&entry)?;
+            }
+            Err(error @ Unsent::Away(_)) => {
+                let tries = entry.tries + 1;
+                tracing::debug!(target = name, tries, %error, "an event is told again later");
+                let given_up = outbox.put_off(name, SystemTime::now())?;
+                if given_up > 0 {
+                    tracing::warn!(target = name, given_up, %error, "events were not told for a day");
+                }
+                return Ok(());
             }
         }
     }
     Ok(())
-}
-
-fn put_off(outbox: &mut Outbox, entry: &Entry, error: &str) -> Result<(), SqliteError> {
-    let (target, tries) = (&entry.target, entry.tries + 1);
-    if tries >= MOST_TRIES {
-        tracing::warn!(
-            target,
-            tries,
-            error,
-            "an event was not told, and is given up"
-        );
-        return outbox.remove(entry);
-    }
-    tracing::debug!(target, tries, error, "an event is told again later");
-    let pause = FIRST_PAUSE.saturating_mul(1 << entry.tries.min(16));
-    outbox.put_off(entry, SystemTime::now() + pause.min(LONGEST_PAUSE))
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use sennit_linux::Directory;
 
 use crate::store::touch_private;
 
@@ -35,9 +36,15 @@ impl From<rusqlite::Error> for SqliteError {
     }
 }
 
-/// Opens a file with these tables, or makes it. What is committed survives a power cut.
+/// Opens a file with these tables, or makes it. What is committed survives a power cut. Root has no
+/// more rights meanwhile than whom the directory belongs to.
 pub(crate) fn open(path: &Path, version: i64, tables: &str) -> Result<Connection, SqliteError> {
     touch_private(path).map_err(|error| SqliteError::Other(error.to_string()))?;
+    let found = Directory::of(path).map_err(|error| SqliteError::Other(error.to_string()));
+    found?.0.as_owner(|| open_here(path, version, tables))
+}
+
+fn open_here(path: &Path, version: i64, tables: &str) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(BUSY)?;

@@ -14,6 +14,7 @@ mod schema;
 mod shared;
 mod table;
 mod upkeep;
+mod worker;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,7 +42,8 @@ pub use self::schema::json_schema;
 pub use self::shared::{FarQueueStatus, SharedStatus};
 pub use self::table::{WIDTH, render};
 pub(crate) use self::table::{bounds, bytes, columns, duration, limits, rate};
-pub use self::upkeep::{ConfigStatus, LeakStatus, LeasedPool};
+pub use self::upkeep::{AuthorityStatus, BesideStatus, ConfigStatus, LeakStatus, LeasedPool};
+pub use self::worker::WorkerStatus;
 
 /// What `schema` says.
 pub const SCHEMA: &str = "sennit.status/1";
@@ -87,6 +89,9 @@ pub struct Status {
     /// Of an edge that has one from its hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateStatus>,
+    /// Of a hub: by which authority sites know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<AuthorityStatus>,
     /// By their number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
@@ -143,37 +148,6 @@ pub struct Confinement {
     /// Threads of the daemon that may change the network: none where it is confined, since a helper
     /// of its own does that.
     pub network_threads: Vec<String>,
-}
-
-/// One of the threads that carry packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WorkerStatus {
-    pub tunnels: u64,
-    /// Came here and were given to the worker that they belong to.
-    pub handed_packets: u64,
-    /// Dropped, as that worker had too many of them waiting.
-    pub overflowed_packets: u64,
-    /// Given by another worker, and dropped because their tunnel was gone.
-    pub unowned_packets: u64,
-    /// Of strangers, and dropped by their first bytes, as too many came.
-    #[serde(default)]
-    pub turned_away_packets: u64,
-    /// Connections in handshake or without anything granted, and of such the ones that close.
-    #[serde(default)]
-    pub strangers: u64,
-    /// Strangers that were asked to show that their address is their own (Retry).
-    #[serde(default)]
-    pub retried_strangers: u64,
-    /// Strangers that were refused, as their network, or all together, had too many places.
-    #[serde(default)]
-    pub refused_strangers: u64,
-    /// At a hub: TLS handshakes that were completed.
-    #[serde(default)]
-    pub completed_handshakes: u64,
-    /// At a hub: those that began and were not completed, as their time was over, or either end
-    /// gave up.
-    #[serde(default)]
-    pub failed_handshakes: u64,
 }
 
 /// One site at a hub.

@@ -13,10 +13,12 @@ mod rotation;
 mod schema;
 mod sites;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior, params};
+use sennit_linux::Directory;
 
 use crate::site::SiteName;
 
@@ -25,6 +27,7 @@ pub(crate) use self::error::touch_private;
 use self::error::{Failed, Outcome, Result};
 pub use self::invitation::OpenInvitation;
 pub use self::lease::Lease;
+pub use self::rotation::AuthorityStep;
 pub use self::sites::SiteRecord;
 
 /// SHA-256 of a secret, key or certificate.
@@ -114,14 +117,24 @@ impl Store {
     /// Opens the store in `state`.
     pub fn open(state: &Path) -> Result<Self> {
         let path = state.join(Self::FILE);
-        match path.try_exists() {
-            Ok(true) => Self::open_file(path),
-            Ok(false) => Err(StoreError::Missing { path }),
+        match sennit_linux::open_state(&path).map_err(|error| (error.kind(), error)) {
+            Err((ErrorKind::NotFound, _)) => Err(StoreError::Missing { path }),
+            Err((ErrorKind::InvalidInput, source)) => Err(StoreError::Io { path, source }),
+            // SQLite says what else is wrong.
+            _ => Self::open_file(path),
+        }
+    }
+
+    /// SQLite takes a path and follows links. In the directory of somebody else root has no more
+    /// rights than he while it opens its files, which it does here alone.
+    fn open_file(path: PathBuf) -> Result<Self> {
+        match Directory::of(&path) {
+            Ok((directory, _)) => directory.as_owner(|| Self::open_here(path)),
             Err(source) => Err(StoreError::Io { path, source }),
         }
     }
 
-    fn open_file(path: PathBuf) -> Result<Self> {
+    fn open_here(path: PathBuf) -> Result<Self> {
         error::check_exposure(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(&path, flags)
@@ -139,13 +152,15 @@ impl Store {
         self.run(|db| db.pragma_query_value(None, "data_version", |row| row.get(0)))
     }
 
-    /// Makes the site known, and valid again if it was revoked; older invitations lapse.
+    /// Makes the site known, and valid again if it was revoked; older invitations lapse. One that
+    /// names no authority is of the first that the hub had.
     pub fn invite(
         &mut self,
         site: &SiteName,
         hash: &Digest,
         expires: Option<SystemTime>,
         kind: TokenKind,
+        authority: Option<&Digest>,
         now: SystemTime,
     ) -> Result<()> {
         self.write(|tx| {
@@ -162,8 +177,16 @@ impl Store {
                 )?;
             }
             tx.execute(
-                "INSERT INTO tokens (hash, site, kind, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![hash, site.as_str(), kind.name(), seconds(now), expires.map(seconds)],
+                "INSERT INTO tokens (hash, site, kind, created, expires, authority)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    hash,
+                    site.as_str(),
+                    kind.name(),
+                    seconds(now),
+                    expires.map(seconds),
+                    authority
+                ],
             )?;
             Ok(())
         })

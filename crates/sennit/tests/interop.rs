@@ -1,5 +1,5 @@
 //! Sennit against connect-ip-go and masque-go, implementations of RFC 9484 and RFC 9298 that share
-//! no line with it.
+//! no line with it, and its load tester against quic-go and aioquic.
 //!
 //! `interop/` of this repository joins a TUN device to a connect-ip-go tunnel. What is tested is
 //! what the kernels at both ends say: pings and TCP connections over IPv4 and IPv6.
@@ -146,10 +146,32 @@ fn our_edge_is_a_client_of_a_connect_ip_go_proxy() {
     }
 }
 
-/// The QUIC performance protocol, with quic-go at the other end.
 #[test]
 fn quic_go_is_a_client_and_a_server_of_performance_tests() {
     let Some(go) = interop() else { return };
+    let end = |role: &str| {
+        let mut command = Command::new(go);
+        command.arg(format!("perf-{role}"));
+        command
+    };
+    performs(end, 3_000_001);
+}
+
+#[test]
+fn aioquic_is_a_client_and_a_server_of_performance_tests() {
+    let Some(packages) = aioquic() else { return };
+    let end = |role: &str| {
+        let mut command = Command::new("python3");
+        command.arg(repository("interop/aioquic/perf.py")).arg(role);
+        command.env("PYTHONPATH", packages);
+        command
+    };
+    performs(end, 300_001);
+}
+
+/// The QUIC performance protocol, with another stack at either end, which carries streams of so
+/// many bytes in a moment.
+fn performs(end: impl Fn(&str) -> Command, size: u64) {
     let mut server = Command::new(SENNIT);
     server.args(["test", "server", "--perf", "--listen", "127.0.0.1:0"]);
     let (server, line) = first_line(server.stderr(Stdio::piped()), |child| {
@@ -157,31 +179,35 @@ fn quic_go_is_a_client_and_a_server_of_performance_tests() {
     });
     let address = line.strip_prefix("Listening on ").unwrap();
     let address = address.strip_suffix(" (UDP).").unwrap();
-    let theirs = Command::new(go)
-        .args(["perf-client", "--server", address])
-        .args(["--down", "3000001", "--up", "2000003", "--streams", "3"])
+    let [down, up] = [size, size / 2].map(|bytes| bytes.to_string());
+    let theirs = end("client")
+        .args(["--server", address, "--down", &down, "--up", &up])
+        .args(["--streams", "3"])
         .output();
     let theirs = theirs.unwrap();
     let said = String::from_utf8_lossy(&theirs.stdout);
-    assert_eq!(said.trim(), "received 12000004", "{theirs:?}");
+    // Three streams of both directions, and one of one.
+    assert_eq!(said.trim(), format!("received {}", 4 * size), "{theirs:?}");
     drop(server);
 
-    let mut server = Command::new(go);
-    server.args(["perf-server", "--listen", "127.0.0.1:0"]);
+    let mut server = end("server");
+    server.args(["--listen", "127.0.0.1:0"]);
     server.stdin(Stdio::piped());
     let (_server, line) = first_line(server.stdout(Stdio::piped()), |child| {
         Box::new(child.stdout.take().unwrap())
     });
     let address = line.strip_prefix("up ").unwrap();
+    let bytes = 4 * size;
     let ours = Command::new(SENNIT)
         .args(["test", "client", address, "--perf", "--json"])
-        .args(["--direction", "both", "--bytes", "20M", "--streams", "4"])
+        .args(["--direction", "both", "--streams", "4", "--bytes"])
+        .arg(bytes.to_string())
         .output();
     let ours = ours.unwrap();
     let report: serde_json::Value = serde_json::from_slice(&ours.stdout).unwrap();
     for way in ["up", "down"] {
-        let bytes = report[way]["bytes"].as_u64();
-        assert_eq!(bytes, Some(20_000_000), "{way}: {report}");
+        let arrived = report[way]["bytes"].as_u64();
+        assert_eq!(arrived, Some(bytes), "{way}: {report}");
     }
     assert!(
         report["rtt"]["idle"]["count"].as_u64() > Some(5),
@@ -224,6 +250,12 @@ fn masque_go() -> Option<&'static Path> {
     program(BUILT.get_or_init(|| build("interop/udp")))
 }
 
+/// The packages of `interop/aioquic/`.
+fn aioquic() -> Option<&'static Path> {
+    static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    program(INSTALLED.get_or_init(install_aioquic))
+}
+
 fn program(built: &'static Result<PathBuf, String>) -> Option<&'static Path> {
     match built {
         Ok(program) => Some(program),
@@ -256,6 +288,32 @@ fn build(module: &str) -> Result<PathBuf, String> {
     let complaint = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{complaint}");
     Ok(program.into())
+}
+
+fn install_aioquic() -> Result<PathBuf, String> {
+    let wanted = repository("interop/aioquic/requirements.txt");
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interop-aioquic");
+    let there = packages.join("requirements.txt");
+    if fs::read(&there).is_ok_and(|there| there == fs::read(&wanted).unwrap()) {
+        return Ok(packages);
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--upgrade", "--target"]);
+    pip.arg(&packages).arg("--requirement").arg(&wanted);
+    let installed = pip.output().map_err(|_| "needs python3".to_owned())?;
+    if !installed.status.success() {
+        let why = String::from_utf8_lossy(&installed.stderr);
+        return Err(format!("needs aioquic by pip: {}", why.trim()));
+    }
+    fs::copy(&wanted, &there).unwrap();
+    Ok(packages)
+}
+
+/// A file of this repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
 }
 
 /// A lab with a link, and a directory for what daemons keep.

@@ -25,6 +25,14 @@ const RETRY = 10;
 /** With more sites than this, the chart shows their sum. */
 const SITES = 8;
 
+/** What one second says of a link or site. */
+interface Sample {
+  rates?: Rates;
+  rtt?: number;
+  loss?: number;
+  alive?: number;
+}
+
 interface Seen {
   time: number;
   down: number;
@@ -150,7 +158,7 @@ export class History implements Table {
   #measure(status: Status, time: number) {
     const rates = new Map<string, Rates>();
     const seen = new Map<string, Seen>();
-    const meter = (key: string, it: Traffic | { sent_bytes: number; received_bytes: number }) => {
+    const meter = (key: string, it: Omit<Traffic, "rtt_seconds" | "loss_ratio">) => {
       // Down is towards the site, at both ends.
       const hub = status.role === "hub";
       const now = {
@@ -160,6 +168,12 @@ export class History implements Table {
       };
       const then = this.#seen.get(key);
       seen.set(key, now);
+      // At first sight a link says itself what it carries.
+      const { sent_bytes_per_second: sent, received_bytes_per_second: received } = it;
+      if (!then && sent !== undefined && received !== undefined) {
+        rates.set(key, { down: received, up: sent });
+        return;
+      }
       // Counters begin anew with their tunnels.
       if (!then || now.down < then.down || now.up < then.up) return;
       const span = time - then.time;
@@ -183,11 +197,12 @@ export class History implements Table {
   }
 
   #samples(status: Status) {
-    const samples = new Map<string, { rates?: Rates; rtt?: number; loss?: number }>();
+    const samples = new Map<string, Sample>();
     if (status.role === "edge") {
       for (const link of status.links) {
         const rates = this.rates.get(`link ${link.name}`);
-        samples.set(link.name, { rates, rtt: link.rtt_seconds, loss: link.loss_ratio });
+        const alive = link.state === "up" ? 1 : 0;
+        samples.set(link.name, { rates, rtt: link.rtt_seconds, loss: link.loss_ratio, alive });
       }
       return samples;
     }
@@ -206,7 +221,7 @@ export class History implements Table {
     return samples.set(ALL_SITES, { rates: all });
   }
 
-  #push(time: number, samples: Map<string, { rates?: Rates; rtt?: number; loss?: number }>) {
+  #push(time: number, samples: Map<string, Sample>) {
     const known = new Map(this.sources.map((source) => [source.name, source]));
     const now = [...samples.keys()].map((name) => known.get(name) ?? silent(name, this.times.length));
     this.sources = [...now, ...this.sources.filter((source) => !samples.has(source.name))];
@@ -218,6 +233,7 @@ export class History implements Table {
       source.up.push(sample?.rates?.up ?? null);
       source.rtt.push(sample?.rtt ?? null);
       source.loss.push(sample?.loss ?? null);
+      source.alive.push(sample?.alive ?? null);
     }
   }
 }

@@ -51,6 +51,7 @@ const MOODS: Record<string, Mood> = {
   failover: "uneasy",
   refused: "bad",
   lan_refused: "uneasy",
+  host_restored: "uneasy",
   expelled: "uneasy",
   cap: "uneasy",
   reload_reverted: "uneasy",

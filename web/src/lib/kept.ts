@@ -12,6 +12,7 @@ export interface Kept {
     received_bytes_per_second: number[];
     rtt_seconds: Column;
     loss_ratio: Column;
+    up_ratio: Column;
   }[];
 }
 
@@ -47,6 +48,7 @@ export function toTable({ step_seconds, series }: Kept, hub: boolean): Table {
     fill(source.up, hub ? down : up);
     fill(source.rtt, it.rtt_seconds);
     fill(source.loss, loss);
+    fill(source.alive, it.up_ratio);
     return source;
   });
   return { times, sources };

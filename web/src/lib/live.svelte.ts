@@ -1,11 +1,12 @@
 /** The status each second, as the daemon streams it. */
 
+import { drawn } from "./drawn";
+import { wantsFlows } from "./flows";
 import type { Told } from "./journal.svelte";
 import { session } from "./memory";
+import { mayAct, type Role } from "./rights";
 import type { Status } from "./status";
 import { sentence } from "./units";
-
-type Role = "read" | "operate" | "admin";
 
 /** Why the daemon did not do something. */
 export interface Problem {
@@ -83,10 +84,13 @@ export class Live {
   stale = $state(false);
   /** With the busiest flows, which cost the daemon a little more. */
   #flows = false;
+  /** It is the reader who wants another token, and not the daemon. */
+  asked = $state(false);
   /** What the daemon lets this reader do; nothing before it has said so. */
-  #role = $state<Role>();
+  role = $state<Role>();
   #abort = new AbortController();
-  #stopped = false;
+  /** Counts beginnings and ends, so that who follows the daemon knows when it is over. */
+  #turn = 0;
 
   constructor(readonly hearer: Hearer) {}
 
@@ -97,6 +101,7 @@ export class Live {
   /** Tries this token at once. */
   unlock(token: string) {
     session.write(TOKEN, token);
+    this.role = undefined;
     this.phase = "connecting";
     void this.run();
   }
@@ -108,22 +113,34 @@ export class Live {
   }
 
   stop() {
-    this.#stopped = true;
+    this.#turn += 1;
     this.#abort.abort("stop");
+  }
+
+  /** Asks the reader for another token. */
+  lock() {
+    this.stop();
+    this.asked = true;
+    this.phase = "locked";
+    this.trouble = "";
   }
 
   /** Follows the daemon until it wants a token that is not there. */
   async run() {
-    this.#begin();
+    const turn = (this.#turn += 1);
+    // What the page came with is to be seen before anything else is asked.
+    if (this.#begin()) await drawn();
     let failures = 0;
-    while (!this.#stopped) {
+    while (turn === this.#turn) {
       this.#abort = new AbortController();
       let asked = 0;
       try {
         await this.#follow(() => (failures = 0));
+        if (turn !== this.#turn) return;
         if (this.#abort.signal.reason === AGAIN) continue;
         this.#miss("lost", "It ended the connection.");
       } catch (error) {
+        if (turn !== this.#turn) return;
         if (error instanceof Denied) {
           this.phase = error.phase;
           this.trouble = error.message;
@@ -141,11 +158,15 @@ export class Live {
     }
   }
 
-  /** The status that the page came with, if it did. */
-  #begin() {
+  /** Takes the status that the page came with; whether it did. */
+  #begin(): boolean {
     const block = document.getElementById("status");
-    block?.remove();
-    if (block?.textContent) this.#show(block.textContent);
+    if (!block?.textContent) return false;
+    block.remove();
+    this.role = block.dataset.role as Role | undefined;
+    this.#show(block.textContent);
+    this.#flows = wantsFlows(this.status!.role);
+    return true;
   }
 
   #miss(phase: "lost" | "waiting", trouble: string) {
@@ -241,17 +262,17 @@ export class Live {
   async #learnRole() {
     const response = await fetch("/v1", { headers: this.headers(), cache: "no-store" });
     if (!response.ok) return;
-    this.#role = (await response.json()).role;
+    this.role = (await response.json()).role;
   }
 
   /** Whether the daemon takes orders from this reader. */
   get operates(): boolean {
-    return this.#role === "operate" || this.#role === "admin";
+    return mayAct(this.role, "operate");
   }
 
   /** Whether it also shows and changes what it runs with, and who may join. */
   get administers(): boolean {
-    return this.#role === "admin";
+    return mayAct(this.role, "admin");
   }
 
   /** Has the daemon do something; what is wrong with it, or nothing. */

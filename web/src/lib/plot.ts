@@ -1,12 +1,14 @@
-/** The charts: throughput stacked by link, and strips of one line for each link. */
+/** The charts: throughput stacked by link, a lane for each link, and strips of one line for each. */
 
 import uPlot from "uplot";
 import type { Happening } from "./journal.svelte";
+import { LANE_HEIGHT, paintLanes } from "./lanes";
 import type { Mood } from "./standing";
 import type { Column, Table } from "./table";
 import { tick } from "./units";
+import type { Window } from "./zoom";
 
-export type Kind = "throughput" | "rtt" | "loss";
+export type Kind = "throughput" | "lanes" | "rtt" | "loss";
 
 export interface Inks {
   lines: string[];
@@ -18,7 +20,10 @@ export interface Inks {
 
 /** One cursor for all of them. */
 const SYNC = "sennit";
-const LANE = 62;
+/** Left of each chart, for its scale. */
+const SCALE = 62;
+/** A mouse that has moved less while its button was down has pointed, and chosen nothing. */
+const DRAGGED = 6;
 
 /** The colours that the style sheet gives now, as a canvas knows no variables. */
 export function inks(element: HTMLElement): Inks {
@@ -47,6 +52,7 @@ export function inks(element: HTMLElement): Inks {
 
 /** For uPlot: times, and a column for each series in the order of [`series`]. */
 export function aligned(kind: Kind, { times, sources }: Table): uPlot.AlignedData {
+  if (kind === "lanes") return [times, ...sources.map((it) => it.alive)] as uPlot.AlignedData;
   if (kind !== "throughput") {
     return [times, ...sources.map((it) => it[kind])] as uPlot.AlignedData;
   }
@@ -74,6 +80,8 @@ function stack(columns: Column[], sign: number): Column[] {
 function series(kind: Kind, names: string[], ink: Inks): uPlot.Series[] {
   const line = (index: number) => ink.lines[index % ink.lines.length]!;
   const plain = { points: { show: false }, spanGaps: false };
+  // They are painted by hand.
+  if (kind === "lanes") return names.map((label) => ({ ...plain, label, paths: () => null }));
   if (kind !== "throughput") {
     return names.map((label, index) => ({ ...plain, label, stroke: line(index), width: 1.75 }));
   }
@@ -89,6 +97,7 @@ function series(kind: Kind, names: string[], ink: Inks): uPlot.Series[] {
 }
 
 function ticks(kind: Kind): (u: uPlot, values: number[]) => string[] {
+  if (kind === "lanes") return () => [];
   if (kind === "rtt") return (_, values) => values.map((it) => `${round(it * 1e3)} ms`);
   if (kind === "loss") return (_, values) => values.map((it) => `${round(it * 100)} %`);
   return (_, values) => values.map((it) => bits(Math.abs(it)));
@@ -106,7 +115,7 @@ function bits(value: number): string {
 }
 
 /** The least height of the scale, so that noise does not look like news. */
-const FLOORS: Record<Kind, number> = { throughput: 8e3, rtt: 0.01, loss: 0.01 };
+const FLOORS: Record<Kind, number> = { throughput: 8e3, lanes: 1, rtt: 0.01, loss: 0.01 };
 
 function bounds(kind: Kind, least: number | null, most: number | null): [number, number] {
   const top = Math.max(most ?? 0, FLOORS[kind]) * 1.08;
@@ -121,11 +130,24 @@ export interface Picture {
   height: number;
   names: string[];
   ink: Inks;
-  /** Seconds to show, up to the newest. */
-  span: () => [number, number];
+  /** What to show. */
+  shown: () => Window;
   /** The newest first. */
   marks: () => Happening[];
   onCursor: (index: number | null) => void;
+  /** Somebody has drawn over a part of it. */
+  onChoose: (from: number, to: number) => void;
+}
+
+export function heightOf(kind: Kind, sources: number): number {
+  return { throughput: 230, lanes: sources * LANE_HEIGHT + 14, rtt: 84, loss: 96 }[kind];
+}
+
+/** Has a part of it look chosen; nothing is without one. */
+export function choose(u: uPlot, part: Window | undefined) {
+  const [left, right] = part ? part.map((it) => u.valToPos(it, "x")) : [0, 0];
+  const height = part ? u.bbox.height / devicePixelRatio : 0;
+  u.setSelect({ left: left!, top: 0, width: right! - left!, height }, false);
 }
 
 export function draw(picture: Picture, data: uPlot.AlignedData, target: HTMLElement): uPlot {
@@ -137,9 +159,14 @@ export function draw(picture: Picture, data: uPlot.AlignedData, target: HTMLElem
     height: picture.height,
     legend: { show: false },
     padding: [10, 26, kind === "loss" ? 0 : 4, 0],
-    cursor: { sync: { key: SYNC }, drag: { x: false, y: false }, y: false, points: { show: false } },
+    cursor: {
+      sync: { key: SYNC },
+      drag: { x: true, y: false, setScale: false, dist: DRAGGED },
+      y: false,
+      points: { show: false },
+    },
     scales: {
-      x: { time: true, range: () => picture.span() },
+      x: { time: true, range: () => picture.shown() },
       y: { range: (_, least, most) => bounds(kind, least, most) },
     },
     axes: [
@@ -154,9 +181,9 @@ export function draw(picture: Picture, data: uPlot.AlignedData, target: HTMLElem
       },
       {
         ...axis,
-        grid,
+        grid: { ...grid, show: kind !== "lanes" },
         ticks: { show: false },
-        size: LANE,
+        size: SCALE,
         space: kind === "throughput" ? 34 : 24,
         values: ticks(kind),
       },
@@ -165,14 +192,24 @@ export function draw(picture: Picture, data: uPlot.AlignedData, target: HTMLElem
     hooks: {
       draw: [(u) => paint(u, picture)],
       setCursor: [(u) => picture.onCursor(u.cursor.idx ?? null)],
+      setSelect: [(u) => chosen(u, picture)],
     },
   };
   return new uPlot(options, data, target);
 }
 
+/** Takes what was drawn over; what is shown then need not look chosen. */
+function chosen(u: uPlot, { onChoose }: Picture) {
+  const { left, width } = u.select;
+  if (width < DRAGGED) return;
+  onChoose(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
+  choose(u, undefined);
+}
+
 /** The zero line, and what happened. */
-function paint(u: uPlot, { kind, ink, marks }: Picture) {
+function paint(u: uPlot, { kind, names, ink, marks }: Picture) {
   const { ctx, bbox } = u;
+  if (kind === "lanes") return paintLanes(u, { names, ink, marks: marks() });
   ctx.save();
   ctx.beginPath();
   ctx.rect(bbox.left, bbox.top - 8 * devicePixelRatio, bbox.width, bbox.height + 8 * devicePixelRatio);

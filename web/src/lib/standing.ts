@@ -1,6 +1,6 @@
 /** How things stand, in words: the verdict on the whole, and the standing of each link. */
 
-import { isAway, type Account, type Leak, type Link, type Path, type Status } from "./status";
+import { isAway, type Account, type Beside, type Leak, type Link, type Path, type Status } from "./status";
 import { amount, duration, sentence, some } from "./units";
 
 export type Mood = "good" | "uneasy" | "bad" | "plain";
@@ -70,7 +70,7 @@ export function leaking({ policy, in_force, held_before_start }: Leak): Standing
   const told = (word: string, mood: Mood, why: string): Standing => ({ word, mood, why: [why] });
   if (policy === "allow") return told("open", "uneasy", 'what belongs into it leaves in the clear (leak = "allow")');
   if (in_force === false) {
-    const why = "somebody has taken its routes from this host; restart the edge";
+    const why = "somebody has taken its routes or rules from this host; an edge that runs puts them back";
     return told("not blocked", "bad", `what the config says does not hold (leak = "block"): ${why}`);
   }
   if (!in_force) return told("not known", "uneasy", "nobody can see whether what belongs into it leaves in the clear");
@@ -78,6 +78,29 @@ export function leaking({ policy, in_force, held_before_start }: Leak): Standing
     ? ", and was before this edge started"
     : "; before this edge started it was not: sennit-guard sees to that";
   return told("blocked", "good", `what belongs into it is unreachable${before}`);
+}
+
+/** A prefix of as few bits or fewer is more than somebody's own network. */
+const WIDE = 8;
+/** Networks that nobody has on the internet (RFC 1918, RFC 4193), as wide as they are. */
+const PRIVATE = /^(10\.|fc|fd)/;
+
+function isWide({ prefix }: Beside): boolean {
+  return Number(prefix.split("/")[1]) <= WIDE && !PRIVATE.test(prefix);
+}
+
+/** What leaves the site outside the tunnel now though it belongs into it, in sentences. */
+export function bypassing({ leak, state }: Status): string[] {
+  if (!leak) return [];
+  const told: string[] = [];
+  const isOpen = leak.policy === "allow" || leak.in_force === false;
+  if (isOpen && (state === "down" || state === "connecting")) {
+    told.push(`There is no tunnel. ${sentence(leaking(leak).why[0]!)}`);
+  }
+  for (const wide of (leak.beside ?? []).filter(isWide)) {
+    told.push(`${wide.prefix} leaves by ${wide.interface} beside the tunnel, as a route of this host says.`);
+  }
+  return told;
 }
 
 /** How a link stands with its cap. */

@@ -6,6 +6,9 @@ export type PathState = "up" | "probation" | "suspect" | "down" | "validating" |
 export interface Traffic {
   sent_bytes: number;
   received_bytes: number;
+  /** Of a link, in the last second that is known. */
+  sent_bytes_per_second?: number;
+  received_bytes_per_second?: number;
   delivered_bytes_per_second?: number;
   rtt_seconds?: number;
   loss_ratio?: number;
@@ -15,6 +18,8 @@ export interface Link extends Traffic {
   name: string;
   interface: string;
   address?: string;
+  /** Where the hub sees it. */
+  public?: { seen: string[]; translated: boolean }[];
   tier: number;
   weight: number;
   state: "up" | "down";
@@ -48,6 +53,17 @@ export interface Leak {
   /** Whether the kernel keeps them in; absent if it cannot be asked. */
   in_force?: boolean;
   held_before_start: boolean;
+  /** What belongs into the tunnel. */
+  routes?: string[];
+  /** What of that leaves beside it all the same, the widest first; the first few. */
+  beside?: Beside[];
+  beside_count?: number;
+}
+
+/** A route of the host that is longer than one into the tunnel. */
+export interface Beside {
+  prefix: string;
+  interface: string;
 }
 
 /** What a class has of a link, in one direction. */

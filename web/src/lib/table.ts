@@ -9,6 +9,8 @@ export interface Source {
   up: Column;
   rtt: Column;
   loss: Column;
+  /** Part of the time in which it was up, 0 to 1. */
+  alive: Column;
 }
 
 export interface Table {
@@ -17,31 +19,27 @@ export interface Table {
   sources: Source[];
 }
 
-type Kind = "down" | "up" | "rtt" | "loss";
+const KINDS = ["down", "up", "rtt", "loss", "alive"] as const;
+
+/** With all its columns made anew. */
+function source(name: string, column: (kind: (typeof KINDS)[number]) => Column): Source {
+  const made = Object.fromEntries(KINDS.map((kind) => [kind, column(kind)]));
+  return { name, ...made } as unknown as Source;
+}
 
 export function columns(source: Source): Column[] {
-  return [source.down, source.up, source.rtt, source.loss];
+  return KINDS.map((kind) => source[kind]);
 }
 
 /** A source that has not been looked at. */
 export function silent(name: string, length: number): Source {
-  const column = () => Array<number | null>(length).fill(null);
-  return { name, down: column(), up: column(), rtt: column(), loss: column() };
+  return source(name, () => Array<number | null>(length).fill(null));
 }
 
 /** The rows from one place to another. */
 export function cut({ times, sources }: Table, from: number, to = times.length): Table {
-  const part = (column: Column) => column.slice(from, to);
-  return {
-    times: times.slice(from, to),
-    sources: sources.map(({ name, down, up, rtt, loss }) => ({
-      name,
-      down: part(down),
-      up: part(up),
-      rtt: part(rtt),
-      loss: part(loss),
-    })),
-  };
+  const part = (whole: Source) => source(whole.name, (kind) => whole[kind].slice(from, to));
+  return { times: times.slice(from, to), sources: sources.map(part) };
 }
 
 /** The place of the first row that is not before this moment. */
@@ -55,14 +53,24 @@ export function place(times: number[], moment: number): number {
   return low;
 }
 
+/** The rows of a part of time. */
+export function within(table: Table, from: number, to: number): Table {
+  return cut(table, place(table.times, from), place(table.times, to + SAME));
+}
+
+/** The mean of what is known. */
+export function mean(column: Column): number | null {
+  const known = column.filter((it) => it !== null);
+  return known.length > 0 ? known.reduce((sum, it) => sum + it, 0) / known.length : null;
+}
+
 /** One after the other, with a column for each of these sources: where a table lacks it, it is silent. */
 export function chain(tables: Table[], names: string[]): Table {
-  const source = (name: string): Source => {
+  const joined = (name: string): Source => {
     const parts = tables.map((it) => it.sources.find((has) => has.name === name) ?? silent(name, it.times.length));
-    const column = (kind: Kind) => parts.flatMap((it) => it[kind]);
-    return { name, down: column("down"), up: column("up"), rtt: column("rtt"), loss: column("loss") };
+    return source(name, (kind) => parts.flatMap((it) => it[kind]));
   };
-  return { times: tables.flatMap((it) => it.times), sources: names.map(source) };
+  return { times: tables.flatMap((it) => it.times), sources: names.map(joined) };
 }
 
 /** The names of all sources, each once. */

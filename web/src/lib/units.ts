@@ -47,44 +47,58 @@ export function duration(seconds: number): string {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-/** The zone in which times are shown, like `Europe/Berlin`. */
-export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+/** Made when it is wanted: formats of dates take long to make, and nothing that is first to see needs one. */
+function lazily<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => (made ??= make());
+}
 
-const TIME = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-const MOMENT = new Intl.DateTimeFormat("en-GB", {
-  day: "numeric",
-  month: "short",
-  year: "numeric",
-  hour: "2-digit",
-  minute: "2-digit",
-  timeZoneName: "short",
-});
+/** The zone in which times are shown, like `Europe/Berlin`. */
+export const zone = lazily(() => Intl.DateTimeFormat().resolvedOptions().timeZone);
+
+const timeFormat = lazily(() => new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" }));
+const dayFormat = lazily(() => new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" }));
+const momentFormat = lazily(
+  () =>
+    new Intl.DateTimeFormat("en-GB", {
+      day: "numeric",
+      month: "short",
+      year: "numeric",
+      hour: "2-digit",
+      minute: "2-digit",
+      timeZoneName: "short",
+    }),
+);
 
 /** The time of day, after its date unless that is the day of `now`. */
 export function clock(unix: number, now = unix): string {
   const date = new Date(unix * 1e3);
   const isToday = date.toDateString() === new Date(now * 1e3).toDateString();
-  return `${isToday ? "" : `${DAY.format(date)} `}${TIME.format(date)}`;
+  return `${isToday ? "" : `${dayFormat().format(date)} `}${timeFormat().format(date)}`;
 }
 
 /** A moment on an axis with one each so many seconds: the date at midnight, and elsewhere the time of day. */
 export function tick(unix: number, step: number): string {
   const date = new Date(unix * 1e3);
   const midnight = date.getHours() + date.getMinutes() + date.getSeconds() === 0;
-  if (step >= 86_400 || midnight) return DAY.format(date);
-  const time = TIME.format(date);
+  if (step >= 86_400 || midnight) return dayFormat().format(date);
+  const time = timeFormat().format(date);
   return step < 60 ? time : time.slice(0, -3);
 }
 
 /** Date, time and zone, to the minute. */
 export function moment(unix: number): string {
-  return Number.isFinite(unix) ? MOMENT.format(unix * 1e3) : NOT_KNOWN;
+  return Number.isFinite(unix) ? momentFormat().format(unix * 1e3) : NOT_KNOWN;
 }
 
 /** To the second and in UTC, as on the command line. */
 export function rfc3339(unix: number): string {
   return Number.isFinite(unix) ? new Date(unix * 1e3).toISOString().replace(/\.\d+Z$/, "Z") : "";
+}
+
+/** An address without its port. */
+export function host(address: string): string {
+  return address.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 }
 
 /** `a`, `a and b`, `a, b and c`. */

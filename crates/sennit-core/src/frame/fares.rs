@@ -12,8 +12,10 @@
 
 use std::time::Duration;
 
-/// Rates are told in steps of so many bytes per second: a kbit/s.
-const STEP: u64 = 125;
+use sennit_packet::Bitrate;
+
+/// Rates are told in steps of so many bits per second.
+const STEP: u64 = 1000;
 /// More than this no link carries: 1 Tbit/s.
 const MOST: u64 = 1_000_000_000;
 /// What is not known, as a number of microseconds.
@@ -35,16 +37,16 @@ pub struct Fare {
     pub cause: u8,
     /// How long a packet stands in the link's own queue, if that is known.
     pub link_queue: Option<Duration>,
-    /// What is given out of the link, in bytes per second; 0 while that is not known.
-    pub link_rate: u64,
-    /// What is guaranteed to the class, in bytes per second.
-    pub guaranteed: u64,
-    /// What it sent of late, in bytes per second.
-    pub rate: u64,
+    /// What is given out of the link; zero while that is not known.
+    pub link_rate: Bitrate,
+    /// What is guaranteed to the class.
+    pub guaranteed: Bitrate,
+    /// What it sent of late.
+    pub rate: Bitrate,
     /// What was lost of all that left on the path, in millionths.
     pub lost: u32,
-    /// Numbers of other classes, and what they sent of late, in bytes per second.
-    pub others: Vec<(u8, u64)>,
+    /// Numbers of other classes, and what they sent of late.
+    pub others: Vec<(u8, Bitrate)>,
 }
 
 impl Fare {
@@ -140,12 +142,12 @@ impl Queue {
     }
 }
 
-fn steps(bytes_per_second: u64) -> u32 {
-    bytes_per_second.div_ceil(STEP).min(MOST) as u32
+fn steps(rate: Bitrate) -> u32 {
+    rate.as_bps().div_ceil(STEP).min(MOST) as u32
 }
 
-fn rate(steps: u32) -> u64 {
-    u64::from(steps).min(MOST) * STEP
+fn rate(steps: u32) -> Bitrate {
+    Bitrate::bps(u64::from(steps).min(MOST) * STEP)
 }
 
 fn micros(time: Duration) -> u32 {
@@ -167,11 +169,11 @@ mod tests {
             held: true,
             cause: 2,
             link_queue: Some(Duration::from_micros(1500)),
-            link_rate: 6_250_000,
-            guaranteed: 1_250_000,
-            rate: 4_000_000,
+            link_rate: Bitrate::mbit(50),
+            guaranteed: Bitrate::mbit(10),
+            rate: Bitrate::mbit(32),
             lost: 1200,
-            others: vec![(0, 125_000), (9, 1_875_000)],
+            others: vec![(0, Bitrate::mbit(1)), (9, Bitrate::mbit(15))],
         }
     }
 
@@ -195,7 +197,7 @@ mod tests {
         lies.extend([50]);
         lies.extend([0xff; 250]);
         lies[6..10].copy_from_slice(&0xffff_fff0_u32.to_be_bytes());
-        let most = MOST * STEP;
+        let most = Bitrate::bps(MOST * STEP);
         let told = Fare::decode(&lies).unwrap();
         assert_eq!(told.link_queue, Some(Duration::from_secs(60)));
         assert_eq!((told.link_rate, told.guaranteed), (most, most));

@@ -1,12 +1,18 @@
 //! What is known of a connection without a tunnel.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Instant};
 
 use noq_proto::{PathId, crypto::rustls::HandshakeData};
 use sennit_core::Congestion;
 
 use super::{Bare, BareStats};
-use crate::{congestion::Choice, gate::Alone, ids::ConnId, remotes::plain};
+use crate::{
+    congestion::Choice,
+    gate::Alone,
+    ids::ConnId,
+    protection::{Outlook, is_crowded},
+    remotes::plain,
+};
 
 impl Bare {
     /// The application protocol that both ends agreed on (ALPN, RFC 7301), once they have.
@@ -50,6 +56,29 @@ impl Bare {
     pub fn choice(&self, id: ConnId) -> Option<Choice> {
         let controller = self.conns.get(&id)?.quic.congestion_state(PathId::ZERO)?;
         Alone::state_of(controller)?.choice()
+    }
+
+    /// What `auto` error correction goes by for datagrams that are sent once or never, of which so
+    /// many have been sent on this connection; `None` before the first acknowledgement.
+    pub fn outlook(&mut self, id: ConnId, sent: u64, now: Instant) -> Option<Outlook> {
+        let conn = self.conns.get_mut(&id)?;
+        let losses = Alone::state_of(conn.quic.congestion_state(PathId::ZERO)?)?.losses(now);
+        let round_trip = conn.quic.path_stats(PathId::ZERO)?.rtt;
+        let crowded = is_crowded(round_trip, losses.least_rtt?);
+        let own = |part: f64| if crowded { 0.0 } else { part };
+        let loss = own(losses.part);
+        Some(Outlook {
+            loss,
+            loss_at_first: own(losses.part_at_first),
+            burst: if loss > 0.0 { losses.burst } else { 1.0 },
+            loss_counted: own(losses.part_counted),
+            sent,
+            waits: conn.waiting() > 0,
+            round_trip,
+            repairs: false,
+            copies: false,
+            taken: true,
+        })
     }
 
     /// What a connection did so far.

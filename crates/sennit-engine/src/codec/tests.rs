@@ -213,3 +213,23 @@ fn repairs_and_tidings_are_told_apart_and_bad_ones_refused() {
         );
     }
 }
+
+/// Who does not take repairs makes none, so they would be worked on for nobody.
+#[test]
+fn repairs_and_what_they_protect_are_refused_where_nobody_agreed_on_them() {
+    let mut codec = sennit(Abilities {
+        repairs: false,
+        ..Abilities::OURS
+    });
+    let sum = [0, 0, 1, 1, 9];
+    let sent = [
+        (CONTEXT_SOURCE, Bytes::copy_from_slice(&[0; 32])),
+        (CONTEXT_REPAIR, Bytes::copy_from_slice(&sum)),
+    ];
+    for (context, payload) in sent {
+        let decode =
+            |codec: &mut Codec| codec.decode(context, payload.clone(), None, Instant::now());
+        assert!(decode(&mut codec).is_none(), "{context}");
+        assert!(decode(&mut sennit(Abilities::OURS)).is_some(), "{context}");
+    }
+}

@@ -167,17 +167,11 @@ impl Edge {
     /// shares links and is marked. False if there is none, or if only the request for another
     /// tunnel says so.
     fn tell_terms(&mut self, index: usize, all: bool) -> bool {
-        let (changes, treats) = (self.hub_changes, self.hub_treats);
         let slot = &self.slots[index];
         let Some(id) = slot.live else {
             return false;
         };
         let wants = session::wants(&self.config, slot, None);
-        let terms = if treats {
-            wants.encode()
-        } else {
-            wants.wishes.encode()
-        };
         let Some(conn) = self.node.get_mut(id) else {
             return false;
         };
@@ -188,10 +182,16 @@ impl Edge {
         if !conn.tunnel.is_numbered() {
             return true;
         }
-        let takes = if all { treats } else { changes };
+        let hub = conn.role.hub;
+        let takes = if all { hub.treatment } else { hub.terms };
         if !takes {
             return false;
         }
+        let terms = if hub.treatment {
+            wants.encode()
+        } else {
+            wants.wishes.encode()
+        };
         let sent = conn.h3.http.send_capsule(stream, &Capsule::Terms(terms));
         sent.is_ok()
     }

@@ -16,6 +16,7 @@ use super::{
     race::{ATTEMPT, Attempt, Exchange, RETRY_MAX},
 };
 use crate::{
+    hello::Takes,
     ids::{ConnId, SocketId},
     locals::Local,
     node::Node,
@@ -31,8 +32,9 @@ const CUT_OFF: Duration = Duration::from_millis(1500);
 const OVERDUE: Duration = Duration::from_secs(1);
 const OVERDUE_ROUNDS: u32 = 3;
 /// If the hub is heard, but says on all paths that it hears nothing, another of its addresses or a
-/// new connection may do better after so long.
-const UNHEARD: Duration = Duration::from_secs(5);
+/// new connection over another link may do better after so long: with the handshake and the time
+/// that the old connection has then, a tunnel is back within three seconds.
+const UNHEARD: Duration = Duration::from_secs(2);
 /// Addresses of the hub that are tried at once on a link; if there are more, the others have their
 /// turn after these.
 const RACED: usize = 4;
@@ -398,16 +400,15 @@ impl Edge {
             exchange,
             stage: Stage::Handshake,
             early: None,
+            hub: Takes::default(),
             opening: BTreeMap::new(),
             tried: BTreeMap::new(),
         };
         let local = Local { socket, ip: None };
         let treatment = class.treatment;
         let name = self.config.server_name.clone();
-        match self
-            .node
-            .connect(config, remote, &name, local, treatment, role, now)
-        {
+        let node = &mut self.node;
+        match node.connect(config, remote, &name, local, treatment, role, now) {
             Ok(id) => {
                 let dscp = self.slots[index].class.dscp;
                 if let Some(conn) = self.node.get_mut(id) {

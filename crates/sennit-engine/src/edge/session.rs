@@ -13,7 +13,7 @@ use sennit_packet::Prefix;
 use super::{Edge, EdgeConfig, EdgeEvent, Purpose, Role, Slot, Stage, assigned};
 use crate::{
     codec::{Abilities, Codec, Peer},
-    hello::{self, ENROL_PATH, Hello, Wishes},
+    hello::{self, ENROL_PATH, Hello, Takes, Wishes},
     ids::ConnId,
     node::Conn,
     numbers::{Numbers, Run},
@@ -180,9 +180,7 @@ impl Edge {
         let peer = answer.map_or(Peer::Standard, hello::answered);
         let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
-        self.hub_shares = answer.is_some_and(hello::keeps_shares);
-        self.hub_changes = answer.is_some_and(hello::changes_terms);
-        self.hub_treats = answer.is_some_and(hello::changes_treatment);
+        conn.role.hub = answer.map_or_else(Takes::default, hello::takes);
         if !inside.is_empty() {
             self.hub_inside.hear(inside);
         }

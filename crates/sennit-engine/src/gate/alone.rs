@@ -1,12 +1,13 @@
 //! A controller without a gate: the connection has one path, and noq decides when to send on it.
 //!
 //! noq paces at the controller's rate, or at a window a round trip if it has none. Whether there
-//! was more to send noq knows itself.
+//! was more to send noq knows itself. What is lost is what noq takes for lost: no datagram is sent
+//! again here, so nothing is gained by knowing it sooner.
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use noq_proto::{
@@ -15,7 +16,7 @@ use noq_proto::{
 };
 use sennit_core::Congestion;
 
-use super::{RESTART_PACKETS, Usage};
+use super::{RESTART_PACKETS, Usage, loss::Loss};
 use crate::congestion::{self, Ack, Choice, CongestionEvent, Control, Delivery, Reason};
 
 /// What the owner of the connection and its controller tell each other.
@@ -23,6 +24,24 @@ use crate::congestion::{self, Ack, Choice, CongestionEvent, Control, Delivery, R
 pub(crate) struct AloneState {
     wanted: Mutex<Option<Congestion>>,
     choice: Mutex<Option<Choice>>,
+    seen: Mutex<Seen>,
+}
+
+/// What acknowledgements told of the path.
+#[derive(Debug, Default)]
+struct Seen {
+    loss: Loss,
+    least_rtt: Option<Duration>,
+}
+
+/// What the path loses, and its least round trip, once there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Losses {
+    pub(crate) part: f64,
+    pub(crate) part_at_first: f64,
+    pub(crate) part_counted: f64,
+    pub(crate) burst: f64,
+    pub(crate) least_rtt: Option<Duration>,
 }
 
 impl AloneState {
@@ -34,6 +53,23 @@ impl AloneState {
     /// The controller that runs, and why.
     pub(crate) fn choice(&self) -> Option<Choice> {
         *self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the path has lost, of late.
+    pub(crate) fn losses(&self, now: Instant) -> Losses {
+        let seen = self.seen();
+        Losses {
+            part: seen.loss.part(now),
+            part_at_first: seen.loss.part_at_first(now),
+            part_counted: seen.loss.part_counted(now),
+            burst: seen.loss.burst(),
+            least_rtt: seen.least_rtt,
+        }
+    }
+
+    /// Only one thread drives a connection, so nobody ever waits.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,11 +133,16 @@ impl Alone {
 
     /// Whether much of the window was not used, which must not grow then (RFC 9002 §7.8).
     fn window_unused(&self) -> bool {
-        let (used, window) = (self.usage.peak(), self.control.window());
+        let window = self.control.window();
         match self.control.in_slow_start() {
-            true => 2 * used < window,
-            false => used + used / 4 < window,
+            true => 2 * self.usage.peak() < window,
+            false => !self.usage.fills(window),
         }
+    }
+
+    /// Whether it tries how much the path holds: losses are then its own.
+    fn overflows(&self) -> bool {
+        self.control.in_slow_start() && self.usage.fills(self.control.window())
     }
 }
 
@@ -125,10 +166,13 @@ impl Controller for Alone {
         bytes: u64,
         pn: u64,
         _: bool,
-        _: &RttEstimator,
+        rtt: &RttEstimator,
     ) {
         self.usage.on_ack(pn, self.in_flight);
         self.delivery.on_acked(pn, bytes, sent, now);
+        let mut seen = self.state.seen();
+        seen.loss.count_acked(now);
+        seen.least_rtt = Some(rtt.min());
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, _: Option<u64>) {
@@ -163,10 +207,12 @@ impl Controller for Alone {
         self.publish();
     }
 
-    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, _: Instant) {
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         let lost = u64::from(lost_bytes);
         self.in_flight = self.in_flight.saturating_sub(lost);
         self.delivery.on_lost(pn, lost);
+        let overflows = self.overflows();
+        self.state.seen().loss.count_lost(pn, overflows, now);
     }
 
     fn on_spurious_congestion_event(&mut self) {

@@ -200,12 +200,16 @@ impl Ledger {
 
     /// The oldest of what was given up and is still not acknowledged, to be sent again.
     pub(crate) fn take_given_up(&mut self) -> Option<Payload> {
-        if !self.has_given_up() {
-            return None;
+        while self.has_given_up() {
+            let payload = self.sent.pop_front()?.payload;
+            self.drop_settled();
+            // Of twins it is the last one.
+            let missing = payload.filter(Payload::is_missing);
+            if missing.is_some() {
+                return missing;
+            }
         }
-        let payload = self.sent.pop_front()?.payload;
-        self.drop_settled();
-        payload
+        None
     }
 
     fn drop_settled(&mut self) {

@@ -26,4 +26,10 @@ impl Usage {
     pub(super) fn peak(&self) -> u64 {
         self.this_round.max(self.last_round)
     }
+
+    /// Whether nearly all of such a window was used.
+    pub(super) fn fills(&self, window: u64) -> bool {
+        let used = self.peak();
+        used + used / 4 >= window
+    }
 }

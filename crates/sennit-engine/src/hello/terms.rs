@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 
 use sennit_core::ClassId;
+use sennit_packet::Bitrate;
 
 use crate::sharing::{Plan, Share, Terms};
 
@@ -29,16 +30,16 @@ pub(crate) const CHANGE: (&str, &str) = ("terms", "change");
 pub(crate) const TREATMENT: (&str, &str) = ("treatment", "change");
 /// Links of which an edge says what they carry.
 const MOST_LINKS: usize = crate::transport::MOST_LINKS;
-/// Less than this is taken for this, in bytes per second: who asks for nothing would get nothing.
-const LEAST: u64 = 12_500;
-/// Of what a site asks for, more than this in bytes per second is taken for this.
-const MOST: u64 = 125_000_000_000;
+/// Less than this is taken for this: who asks for nothing would get nothing.
+const LEAST: Bitrate = Bitrate::bps(100_000);
+/// Of what a site asks for, more than this is taken for this.
+const MOST: Bitrate = Bitrate::mbit(1_000_000);
 
 /// What an edge says of one class, and of its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
     pub(crate) terms: Terms,
-    pub(crate) down: BTreeMap<String, u64>,
+    pub(crate) down: BTreeMap<String, Bitrate>,
     /// The code point of outer packets (RFC 2474).
     pub(crate) dscp: u8,
     /// It shares its links by rules, though it may have none for this class.
@@ -64,6 +65,7 @@ impl Wishes {
 
     /// As parameters, each with a semicolon in front.
     pub(crate) fn encode(&self) -> String {
+        let bytes = Bitrate::as_bytes_per_second;
         let mut text = String::new();
         if self.dscp > 0 {
             text += &format!(";dscp={}", self.dscp);
@@ -74,15 +76,16 @@ impl Wishes {
         text += &format!(";{}={}", KEPT.0, KEPT.1);
         match self.terms.share {
             Some(Share::Percent(part)) => text += &format!(";share={part}"),
-            Some(Share::Rate(rate)) => text += &format!(";share-rate={rate}"),
+            Some(Share::Rate(rate)) => text += &format!(";share-rate={}", bytes(rate)),
             None => {}
         }
         if let Some(limit) = self.terms.limit {
-            text += &format!(";limit={limit}");
+            text += &format!(";limit={}", bytes(limit));
         }
         if !self.down.is_empty() {
             let down = self.down.iter().take(MOST_LINKS);
-            let down: Vec<String> = down.map(|(name, rate)| format!("{name}:{rate}")).collect();
+            let down = down.map(|(name, rate)| format!("{name}:{}", bytes(*rate)));
+            let down: Vec<String> = down.collect();
             text += &format!(";down={}", down.join(","));
         }
         text
@@ -98,7 +101,10 @@ impl Wishes {
 
     /// Takes one parameter; what is nonsense changes nothing.
     pub(crate) fn learn(&mut self, parameter: (&str, &str)) {
-        let rate = |text: &str| Some(text.parse::<u64>().ok()?.clamp(LEAST, MOST));
+        let rate = |text: &str| {
+            let rate = Bitrate::bytes_per_second(text.parse().ok()?);
+            Some(rate.clamp(LEAST, MOST))
+        };
         match parameter {
             KEPT => self.shares = true,
             ("share", part) => {
@@ -143,16 +149,20 @@ mod tests {
         let wishes = Wishes {
             terms: Terms {
                 share: Some(Share::Percent(20)),
-                limit: Some(1_250_000),
+                limit: Some(Bitrate::mbit(10)),
             },
-            down: [("dsl.1".to_owned(), 2_500_000), ("lte".to_owned(), 600_000)].into(),
+            down: [
+                ("dsl.1".to_owned(), Bitrate::mbit(20)),
+                ("lte".to_owned(), Bitrate::bytes_per_second(600_000)),
+            ]
+            .into(),
             dscp: 46,
             shares: true,
         };
         assert_eq!(learned(&wishes.encode()), wishes);
         let rate = Wishes {
             terms: Terms {
-                share: Some(Share::Rate(250_000)),
+                share: Some(Share::Rate(Bitrate::mbit(2))),
                 limit: None,
             },
             shares: true,

@@ -51,7 +51,7 @@ impl Hub {
         };
         let capsule = Capsule::Authority(next);
         if let Err(error) = conn.h3.http.send_capsule(*stream, &capsule) {
-            tracing::debug!(%error, site, "cannot tell the edge of another authority");
+            tracing::debug!(%error, %site, "cannot tell the edge of another authority");
         }
     }
 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, Classifier, PathState, health};
 use sennit_masque::{StreamId, capsule::NextAuthority, connect_udp::Target};
-use sennit_packet::{IpPacket, Prefix};
+use sennit_packet::{Bitrate, IpPacket, Prefix};
 
-use crate::ids::ConnId;
+use crate::ids::{ConnId, SiteId};
 
 /// What a hub needs to know.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ pub struct HubConfig {
     pub addresses: Vec<IpAddr>,
     /// Connections in handshake or without a granted request, over all peers.
     pub max_strangers: usize,
-    /// What a site gets on all its links together, in bytes per second.
-    pub site_limit: Option<u64>,
+    /// What a site gets on all its links together.
+    pub site_limit: Option<Bitrate>,
     /// Which class takes a flow that begins here.
     pub classes: HubClasses,
     /// UDP flows that one connection may have proxied at once (RFC 9298); none are if it is zero.
@@ -93,7 +93,7 @@ pub enum HubEvent {
     /// A site can send and receive in one class.
     TunnelUp {
         /// Which site.
-        site: String,
+        site: SiteId,
         /// Which class.
         class: String,
         /// The site's number of the class.
@@ -105,7 +105,7 @@ pub enum HubEvent {
     /// them, also if that was its last tunnel.
     TunnelDown {
         /// Which site.
-        site: String,
+        site: SiteId,
         /// Which class.
         class: String,
         /// The site's number of the class.
@@ -117,7 +117,7 @@ pub enum HubEvent {
     /// before [`Hub::set_lan`].
     Lan {
         /// Which site.
-        site: String,
+        site: SiteId,
         /// What it announced.
         prefixes: Vec<Prefix>,
         /// How many ranges were left out, because they are no prefixes or too many.
@@ -126,7 +126,7 @@ pub enum HubEvent {
     /// A path changed its state.
     Path {
         /// Its site.
-        site: String,
+        site: SiteId,
         /// Its class.
         class: String,
         /// Its link.
@@ -174,7 +174,7 @@ pub struct UdpRefusal {
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// Its name.
-    pub site: String,
+    pub site: SiteId,
     /// Its inner addresses.
     pub addresses: Vec<IpAddr>,
     /// What it proved itself by; [`Hub::expel_credential`] ends what hangs on it.
@@ -188,4 +188,4 @@ pub type Credential = [u8; 32];
 
 /// The destination of a packet is at no site of this hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSuchSite;
+pub struct NoSuchSite(pub IpAddr);

@@ -4,7 +4,7 @@
 //! now. It is answered at once, and only the sender can read that. But nothing else happens until
 //! the handshake is complete: no tunnel is replaced and no packet goes its way.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_fec::Fec;
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     codec::{Codec, Peer},
     hello::{self, Hello, REPLACED},
-    ids::ConnId,
+    ids::{ConnId, SiteId},
     node::Conn,
     numbers::{Numbers, Run},
     treatment::Treatment,
@@ -56,7 +56,7 @@ impl Hub {
             return;
         };
         if let Err(error) = answer(conn, stream, &grant, says) {
-            tracing::debug!(%error, site = grant.site, "the peer left before it was answered");
+            tracing::debug!(%error, site = %grant.site, "the peer left before it was answered");
             return;
         }
         if let Stage::Asking { granted, .. } = &mut conn.role.stage {
@@ -108,7 +108,7 @@ impl Hub {
             return;
         };
         conn.tunnel.allow_paths(now);
-        conn.tunnel.party = grant.site.as_str().into();
+        conn.tunnel.party = Arc::clone(&grant.site.0);
         let peer = hello.as_ref().map_or(Peer::Standard, Hello::peer);
         let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
         let wishes = hello.as_ref().map(|hello| hello.wishes.clone());
@@ -134,7 +134,7 @@ impl Hub {
         if let Some(namesake) = self.sites.name_class(&site, class, &name) {
             self.replace(&site, namesake, now);
         }
-        self.share(&site, (class, &name), wishes, now);
+        self.share(&site, vec![(class, name.clone(), wishes)], now);
         if is_fallback {
             self.sites.set_fallback(&site, class);
         }
@@ -159,9 +159,9 @@ impl Hub {
     }
 
     /// The run of numbers that a class of a site has.
-    fn run_of(&mut self, site: &str, class: ClassId) -> Run {
+    fn run_of(&mut self, site: &SiteId, class: ClassId) -> Run {
         let owner = Owner {
-            site: site.to_owned(),
+            site: site.clone(),
             class,
         };
         let pipe = self.pipes.get(&owner);
@@ -181,12 +181,12 @@ impl Hub {
     fn plug(
         &mut self,
         id: ConnId,
-        (site, class): (&str, ClassId),
+        (site, class): (&SiteId, ClassId),
         (codec, numbers, treatment): (Codec, Option<Numbers>, Treatment),
         now: Instant,
     ) {
         let owner = Owner {
-            site: site.to_owned(),
+            site: site.clone(),
             class,
         };
         let make = || self.node.add_pipe(treatment, now);

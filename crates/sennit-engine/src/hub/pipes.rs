@@ -11,7 +11,10 @@ use std::{
 
 use sennit_core::ClassId;
 
-use crate::{ids::PipeId, transport::IDLE};
+use crate::{
+    ids::{PipeId, SiteId},
+    transport::IDLE,
+};
 
 /// A pipe without a tunnel is forgotten after this: nothing that left before comes again.
 const PARKED_FOR: Duration = IDLE.saturating_add(Duration::from_secs(10));
@@ -19,7 +22,7 @@ const PARKED_FOR: Duration = IDLE.saturating_add(Duration::from_secs(10));
 /// Whose a pipe is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
-    pub(super) site: String,
+    pub(super) site: SiteId,
     pub(super) class: ClassId,
 }
 

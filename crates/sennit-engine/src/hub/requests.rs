@@ -343,7 +343,7 @@ impl Hub {
         let refused = self.sites.refused(site).to_vec();
         let capsule = Capsule::RefusedLan(refused);
         if let Err(error) = conn.h3.http.send_capsule(*stream, &capsule) {
-            tracing::debug!(%error, site, "cannot tell the edge what is refused");
+            tracing::debug!(%error, %site, "cannot tell the edge what is refused");
         }
     }
 }

@@ -11,7 +11,7 @@ use sennit_packet::{FlowKey, IpPacket, Prefix};
 use prefixes::Prefixes;
 
 use super::{Grant, HubClasses};
-use crate::ids::ConnId;
+use crate::ids::{ConnId, SiteId};
 
 /// Prefixes that one site may announce: more than any LAN has.
 const MAX_PREFIXES: usize = 64;
@@ -19,8 +19,8 @@ const MAX_PREFIXES: usize = 64;
 /// All sites with at least one tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Sites {
-    sites: BTreeMap<String, Site>,
-    by_address: BTreeMap<IpAddr, String>,
+    sites: BTreeMap<SiteId, Site>,
+    by_address: BTreeMap<IpAddr, SiteId>,
     /// What is routed to sites, also to those that have no tunnel just now.
     by_prefix: Prefixes,
     /// Which class takes a flow that begins here, by its name.
@@ -65,12 +65,12 @@ impl Sites {
     }
 
     /// The sites that have a tunnel.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<SiteId> {
         self.sites.keys().cloned().collect()
     }
 
     /// What a site calls its classes.
-    pub(super) fn class_names(&self, name: &str) -> BTreeMap<ClassId, String> {
+    pub(super) fn class_names(&self, name: &SiteId) -> BTreeMap<ClassId, String> {
         let site = self.sites.get(name).into_iter();
         let names = site.flat_map(|site| &site.names);
         names.map(|(name, &class)| (class, name.clone())).collect()
@@ -79,7 +79,7 @@ impl Sites {
     /// The site calls a class so; returns another one that it called so before.
     pub(super) fn name_class(
         &mut self,
-        name: &str,
+        name: &SiteId,
         class: ClassId,
         called: &str,
     ) -> Option<ClassId> {
@@ -113,14 +113,14 @@ impl Sites {
     }
 
     /// Flows that begin here go to a site by this class.
-    pub(super) fn set_fallback(&mut self, name: &str, class: ClassId) {
+    pub(super) fn set_fallback(&mut self, name: &SiteId, class: ClassId) {
         if let Some(site) = self.sites.get_mut(name) {
             site.fallback = Some(class);
         }
     }
 
     /// A tunnel is gone; true if it was the site's last.
-    pub(super) fn leave(&mut self, name: &str, class: ClassId, conn: ConnId) -> bool {
+    pub(super) fn leave(&mut self, name: &SiteId, class: ClassId, conn: ConnId) -> bool {
         let Some(site) = self.sites.get_mut(name) else {
             return false;
         };
@@ -136,32 +136,36 @@ impl Sites {
     }
 
     /// The tunnels of a site.
-    pub(super) fn tunnels(&self, name: &str) -> Vec<ConnId> {
+    pub(super) fn tunnels(&self, name: &SiteId) -> Vec<ConnId> {
         self.sites
             .get(name)
             .map_or_else(Vec::new, |site| site.tunnels.values().copied().collect())
     }
 
     /// The tunnel of one class of a site.
-    pub(super) fn tunnel(&self, name: &str, class: ClassId) -> Option<ConnId> {
+    pub(super) fn tunnel(&self, name: &SiteId, class: ClassId) -> Option<ConnId> {
         self.sites.get(name)?.tunnels.get(&class).copied()
     }
 
     /// The classes of a site that have a tunnel.
-    pub(super) fn classes(&self, name: &str) -> impl Iterator<Item = ClassId> {
+    pub(super) fn classes(&self, name: &SiteId) -> impl Iterator<Item = ClassId> {
         let site = self.sites.get(name);
         site.into_iter()
             .flat_map(|site| site.tunnels.keys().copied())
     }
 
-    pub(super) fn addresses(&self, name: &str) -> Vec<IpAddr> {
+    pub(super) fn addresses(&self, name: &SiteId) -> Vec<IpAddr> {
         self.sites
             .get(name)
             .map_or_else(Vec::new, |site| site.addresses.clone())
     }
 
     /// Takes what a site announces; returns it if it is something new. None of it is routed yet.
-    pub(super) fn announce(&mut self, name: &str, ranges: &[IpAddressRange]) -> Option<Announced> {
+    pub(super) fn announce(
+        &mut self,
+        name: &SiteId,
+        ranges: &[IpAddressRange],
+    ) -> Option<Announced> {
         let prefixes: Vec<Prefix> = ranges
             .iter()
             .take(MAX_PREFIXES)
@@ -181,7 +185,7 @@ impl Sites {
     /// changed.
     pub(super) fn set_lan(
         &mut self,
-        name: &str,
+        name: &SiteId,
         lan: &[Prefix],
         refused: Vec<RefusedPrefix>,
     ) -> bool {
@@ -198,7 +202,7 @@ impl Sites {
     }
 
     /// What is refused of a site's announcement.
-    pub(super) fn refused(&self, name: &str) -> &[RefusedPrefix] {
+    pub(super) fn refused(&self, name: &SiteId) -> &[RefusedPrefix] {
         self.sites.get(name).map_or(&[], |site| &site.refused)
     }
 
@@ -217,7 +221,6 @@ impl Sites {
         } = self;
         let name = by_address
             .get(&packet.dst())
-            .map(String::as_str)
             .or_else(|| by_prefix.holders(packet.dst()).next())?;
         let Site {
             tunnels,
@@ -248,7 +251,7 @@ impl Sites {
     /// Whether a packet may come from a site; its flow will be answered in the same class.
     pub(super) fn admit(
         &mut self,
-        name: &str,
+        name: &SiteId,
         class: ClassId,
         packet: &IpPacket<'_>,
         now: Instant,
@@ -340,8 +343,8 @@ mod tests {
                     ClassId(class),
                     ConnId(from + u64::from(class)),
                 );
-                sites.name_class(site, ClassId(class), name);
-                sites.set_fallback(site, ClassId(7));
+                sites.name_class(&site.into(), ClassId(class), name);
+                sites.set_fallback(&site.into(), ClassId(7));
             }
         }
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(4)));
@@ -350,14 +353,14 @@ mod tests {
         // What came in otherwise is answered so.
         let back = packet([10, 200, 0, 2], [9, 9, 9, 9]);
         let parsed = IpPacket::parse(&back).unwrap();
-        assert!(sites.admit("van", ClassId(7), &parsed, Instant::now()));
+        assert!(sites.admit(&"van".into(), ClassId(7), &parsed, Instant::now()));
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
     }
 
     fn admitted(sites: &mut Sites, site: &str, src: [u8; 4]) -> bool {
         let packet = packet(src, [9, 9, 9, 9]);
         sites.admit(
-            site,
+            &site.into(),
             ClassId(0),
             &IpPacket::parse(&packet).unwrap(),
             Instant::now(),
@@ -367,7 +370,11 @@ mod tests {
     #[test]
     fn packets_find_their_site_by_address_or_announced_prefix() {
         let mut sites = sites();
-        sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
+        sites.set_lan(
+            &"ship".into(),
+            &["192.168.8.0/24".parse().unwrap()],
+            Vec::new(),
+        );
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(1)));
         assert_eq!(routed(&mut sites, [192, 168, 8, 77]), Some(ConnId(2)));
         assert_eq!(routed(&mut sites, [192, 168, 9, 77]), None);
@@ -376,7 +383,11 @@ mod tests {
     #[test]
     fn a_site_may_only_use_its_own_sources() {
         let mut sites = sites();
-        sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
+        sites.set_lan(
+            &"ship".into(),
+            &["192.168.8.0/24".parse().unwrap()],
+            Vec::new(),
+        );
         assert!(admitted(&mut sites, "van", [10, 200, 0, 2]));
         assert!(!admitted(&mut sites, "van", [10, 200, 0, 3]));
         assert!(!admitted(&mut sites, "van", [192, 168, 8, 1]));
@@ -388,10 +399,10 @@ mod tests {
         let mut sites = sites();
         sites.enter(grant("van", "10.200.0.2"), ClassId(1), ConnId(7));
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
-        sites.set_fallback("van", ClassId(0));
+        sites.set_fallback(&"van".into(), ClassId(0));
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(1)));
         // While that class has no tunnel, another is better than none.
-        sites.leave("van", ClassId(0), ConnId(1));
+        sites.leave(&"van".into(), ClassId(0), ConnId(1));
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
     }
 
@@ -403,13 +414,13 @@ mod tests {
             range("192.168.9.1", "192.168.9.7"),
         ];
 
-        let announced = sites.announce("ship", &lan).unwrap();
+        let announced = sites.announce(&"ship".into(), &lan).unwrap();
 
         assert_eq!(announced.prefixes, ["192.168.8.0/24".parse().unwrap()]);
         assert_eq!(announced.left_out, 1, "a range that is no prefix");
         assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
-        assert_eq!(sites.announce("ship", &lan), None, "it is known");
+        assert_eq!(sites.announce(&"ship".into(), &lan), None, "it is known");
     }
 
     #[test]
@@ -417,13 +428,13 @@ mod tests {
         let mut sites = sites();
         let prefix = |text: &str| text.parse().unwrap();
         sites.set_lan(
-            "ship",
+            &"ship".into(),
             &[prefix("192.168.8.0/24"), prefix("192.168.9.0/24")],
             Vec::new(),
         );
-        sites.set_lan("van", &[prefix("172.16.0.0/24")], Vec::new());
+        sites.set_lan(&"van".into(), &[prefix("172.16.0.0/24")], Vec::new());
 
-        sites.set_lan("ship", &[prefix("192.168.9.0/24")], Vec::new());
+        sites.set_lan(&"ship".into(), &[prefix("192.168.9.0/24")], Vec::new());
 
         assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
@@ -434,16 +445,20 @@ mod tests {
     #[test]
     fn a_site_that_comes_back_has_its_prefixes_until_they_are_taken_from_it() {
         let mut sites = sites();
-        sites.set_lan("ship", &["192.168.8.0/24".parse().unwrap()], Vec::new());
+        sites.set_lan(
+            &"ship".into(),
+            &["192.168.8.0/24".parse().unwrap()],
+            Vec::new(),
+        );
 
-        assert!(sites.leave("ship", ClassId(0), ConnId(2)));
+        assert!(sites.leave(&"ship".into(), ClassId(0), ConnId(2)));
         assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
         sites.enter(grant("ship", "10.200.0.3"), ClassId(0), ConnId(3));
         assert_eq!(routed(&mut sites, [192, 168, 8, 77]), Some(ConnId(3)));
         assert!(admitted(&mut sites, "ship", [192, 168, 8, 77]));
 
-        sites.leave("ship", ClassId(0), ConnId(3));
-        sites.set_lan("ship", &[], Vec::new());
+        sites.leave(&"ship".into(), ClassId(0), ConnId(3));
+        sites.set_lan(&"ship".into(), &[], Vec::new());
         sites.enter(grant("ship", "10.200.0.3"), ClassId(0), ConnId(4));
         assert_eq!(routed(&mut sites, [192, 168, 8, 77]), None);
         assert!(!admitted(&mut sites, "ship", [192, 168, 8, 77]));
@@ -456,9 +471,9 @@ mod tests {
             sites.enter(grant("van", "10.200.0.2"), ClassId(0), ConnId(7)),
             Some(ConnId(1))
         );
-        assert!(!sites.leave("van", ClassId(0), ConnId(1)));
+        assert!(!sites.leave(&"van".into(), ClassId(0), ConnId(1)));
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), Some(ConnId(7)));
-        assert!(sites.leave("van", ClassId(0), ConnId(7)));
+        assert!(sites.leave(&"van".into(), ClassId(0), ConnId(7)));
         assert_eq!(routed(&mut sites, [10, 200, 0, 2]), None);
     }
 }

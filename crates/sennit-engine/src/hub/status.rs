@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, time::Instant};
 use super::{Hub, Stage};
 use crate::{
     facts::{FlowsWanted, LinkFacts, TunnelStatus},
-    ids::ConnId,
+    ids::{ConnId, SiteId},
     node::Conn,
 };
 
@@ -16,7 +16,7 @@ impl Hub {
     }
 
     /// Where a site's tunnels come from.
-    pub fn outer_addresses(&self, site: &str) -> BTreeSet<IpAddr> {
+    pub fn outer_addresses(&self, site: &SiteId) -> BTreeSet<IpAddr> {
         let tunnels = self.sites.tunnels(site).into_iter();
         let conns = tunnels.filter_map(|id| self.node.get(id));
         conns

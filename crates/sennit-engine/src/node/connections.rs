@@ -135,7 +135,6 @@ impl<R> Node<R> {
         let pipe = self.pipes.of(conn.pipe);
         conn.tunnel.add_path(pipe, path, local.socket, link, now);
         self.turns.push(id, conn.class);
-        self.ways.prune(now);
         self.settle_links(id);
     }
 }

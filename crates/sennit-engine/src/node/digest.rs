@@ -1,6 +1,6 @@
 //! How a connection reacts to what happened to it.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use noq_proto::{
     ConnectionError, EndpointEvent, Event, PathAbandonReason, PathEvent, TransportErrorCode,
@@ -79,8 +79,22 @@ impl<R> Node<R> {
         if conn.tunnel.inform(&mut self.ways, id, now) {
             self.wake_others(id);
         }
+        if self.ways.are_too_many() {
+            self.forget_ways();
+        }
         self.note_arrivals(plugged);
         true
+    }
+
+    /// Forgets the ways that no path takes any more.
+    fn forget_ways(&mut self) {
+        let used = self.conns.values().flat_map(|conn| {
+            let (party, networks) = conn.tunnel.ways();
+            networks
+                .into_iter()
+                .map(move |network| (Arc::clone(&party), network))
+        });
+        self.ways.keep_only(used);
     }
 
     /// Gives those a turn that share ways with a connection which has news of them.

@@ -9,7 +9,7 @@ use super::Node;
 use crate::{
     codec::Codec,
     facts::{FlowsWanted, LinkLabel, TunnelStatus},
-    ids::{ConnId, PipeId},
+    ids::{ConnId, PipeId, SiteId},
     inner::Packet,
     links::Key,
     numbers::Numbers,
@@ -150,7 +150,7 @@ impl<R> Node<R> {
             if is_client {
                 Key::Socket(path.socket)
             } else {
-                Key::Named(Arc::clone(&party), path.link.name.clone())
+                Key::Named(SiteId(Arc::clone(&party)), path.link.name.clone())
             }
         };
         let paths = conn.tunnel.paths.iter().filter(|_| plugged);

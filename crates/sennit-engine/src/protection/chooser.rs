@@ -62,35 +62,44 @@ const HELPS: f64 = 0.3;
 /// It is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// What the paths are like that packets leave on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Outlook {
-    /// Part of the packets that they lose, 0 to 1.
-    pub(crate) loss: f64,
-    /// Part of them that was lost since they began to lose some, while `loss`, an average, does not
-    /// know of it yet.
-    pub(crate) loss_at_first: f64,
-    /// How many times as long as by chance are the bursts in which they lose packets.
-    pub(crate) burst: f64,
-    /// Part of them that was lost within a minute, for a class that is sparse.
-    pub(crate) loss_counted: f64,
-    /// Packets that the class has sent, ever.
-    pub(crate) sent: u64,
-    /// Some of its packets wait.
-    pub(crate) waits: bool,
-    /// The least round trip of one.
-    pub(crate) round_trip: Duration,
-    /// Lost packets are sent again.
-    pub(crate) repairs: bool,
-    /// Every packet leaves more than once.
-    pub(crate) copies: bool,
-    /// The far end takes repairs.
-    pub(crate) taken: bool,
+/// A round trip of so much more than the least is that of a crowded path.
+const CROWDED: Duration = Duration::from_millis(15);
+
+/// Whether so much stands before a path of this round trip that what it loses is likely to have
+/// overflowed there: more packets do not mend that.
+pub(crate) fn is_crowded(round_trip: Duration, least: Duration) -> bool {
+    round_trip > least + (least / 2).max(CROWDED)
 }
 
-/// The choice, and what it was made from.
+/// What the paths are like that packets leave on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outlook {
+    /// Part of the packets that they lose, 0 to 1.
+    pub loss: f64,
+    /// Part of them that was lost since they began to lose some, while `loss`, an average, does not
+    /// know of it yet.
+    pub loss_at_first: f64,
+    /// How many times as long as by chance are the bursts in which they lose packets.
+    pub burst: f64,
+    /// Part of them that was lost within a minute, for a class that is sparse.
+    pub loss_counted: f64,
+    /// Packets that the class has sent, ever.
+    pub sent: u64,
+    /// Some of its packets wait.
+    pub waits: bool,
+    /// The least round trip of one.
+    pub round_trip: Duration,
+    /// Lost packets are sent again.
+    pub repairs: bool,
+    /// Every packet leaves more than once.
+    pub copies: bool,
+    /// The far end takes repairs.
+    pub taken: bool,
+}
+
+/// Chooses whether packets are protected, and by how much: what it chose, and what from.
 #[derive(Debug)]
-pub(crate) struct Chooser {
+pub struct Chooser {
     code: Option<Code>,
     reason: FecReason,
     leaves_transfers: bool,
@@ -114,7 +123,8 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// Nothing is protected until losses are seen.
+    pub fn new(now: Instant) -> Self {
         Self {
             code: None,
             reason: FecReason::FewLosses,
@@ -134,11 +144,12 @@ impl Chooser {
     }
 
     /// The code that runs.
-    pub(crate) fn code(&self) -> Option<Code> {
+    pub fn code(&self) -> Option<Code> {
         self.code
     }
 
-    pub(crate) fn reason(&self) -> FecReason {
+    /// Why.
+    pub fn reason(&self) -> FecReason {
         self.reason
     }
 
@@ -147,11 +158,13 @@ impl Chooser {
         self.leaves_transfers
     }
 
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
+    /// Whether it is time to look at the paths again.
+    pub fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.looked) >= LOOK_EVERY
     }
 
-    pub(crate) fn look(&mut self, outlook: &Outlook, told: Option<&Tidings>, now: Instant) {
+    /// Chooses anew by what the paths are like, and by what the far end told of what came back.
+    pub fn look(&mut self, outlook: &Outlook, told: Option<&Tidings>, now: Instant) {
         let passed = now.saturating_duration_since(self.looked);
         let sent = outlook.sent.saturating_sub(self.sent);
         let rate = sent as f64 / passed.max(LOOK_EVERY).as_secs_f64();
@@ -194,7 +207,7 @@ impl Chooser {
     }
 
     /// How old what a repair covers may be.
-    pub(crate) fn window_time(&self) -> Duration {
+    pub fn window_time(&self) -> Duration {
         if self.burst > BURSTY {
             BURST_WINDOW
         } else {
@@ -219,7 +232,7 @@ impl Chooser {
     }
 
     /// Repairs that a packet has at least before a pause.
-    pub(crate) fn tail(&self) -> u8 {
+    pub fn tail(&self) -> u8 {
         let loss = self.loss();
         if !self.is_sparse() || loss <= 0.0 || loss >= 1.0 {
             return 1;
@@ -281,8 +294,7 @@ impl Chooser {
             self.judged_from = Some((now, told.recovered, told.lost));
             return;
         };
-        let recovered = told.recovered.saturating_sub(recovered);
-        let lost = told.lost.saturating_sub(lost);
+        let [recovered, lost] = [(told.recovered, recovered), (told.lost, lost)].map(more);
         let enough = recovered + lost >= JUDGED_LOSSES
             && now.saturating_duration_since(since) >= JUDGED_AFTER;
         if !enough {
@@ -293,6 +305,14 @@ impl Chooser {
             self.no_help_until = Some(now + RETRY_AFTER);
         }
     }
+}
+
+/// How much further a count is than `before`. Counts wrap, and older tidings may come after newer.
+fn more((now, before): (u32, u32)) -> u32 {
+    now.wrapping_sub(before)
+        .cast_signed()
+        .max(0)
+        .cast_unsigned()
 }
 
 #[cfg(test)]
@@ -453,15 +473,15 @@ mod tests {
         assert_eq!(look(0.0, 24_000), None);
     }
 
-    #[test]
-    fn what_does_not_help_ends() {
+    /// What the far end told at each second, and whether packets were protected then, and why.
+    fn told(counts: &[(u32, u32, u64)]) -> Vec<(bool, FecReason)> {
         let start = Instant::now();
         let mut chooser = Chooser::new(start);
         let outlook = Outlook {
             repairs: false,
             ..NEAR
         };
-        let mut look = |recovered, lost, seconds| {
+        let look = |&(recovered, lost, seconds): &(u32, u32, u64)| {
             let told = Tidings {
                 recovered,
                 lost,
@@ -470,10 +490,34 @@ mod tests {
             chooser.look(&outlook, Some(&told), start + Duration::from_secs(seconds));
             (chooser.code().is_some(), chooser.reason())
         };
-        assert!(look(0, 0, 0).0);
-        assert!(look(0, 0, 1).0);
-        assert!(look(100, 10, 5).0);
-        assert_eq!(look(110, 100, 9), (false, FecReason::NoHelp));
-        assert!(look(110, 100, 40).0, "it is tried again");
+        counts.iter().map(look).collect()
+    }
+
+    #[test]
+    fn what_does_not_help_ends() {
+        let counts = [
+            (0, 0, 0),
+            (0, 0, 1),
+            (100, 10, 5),
+            (110, 100, 9),
+            (110, 100, 40),
+        ];
+        let protected = told(&counts).into_iter().map(|(protected, _)| protected);
+        let expected = [true, true, true, false, true];
+        assert!(protected.eq(expected), "and it is tried again");
+        assert_eq!(told(&counts[..4])[3].1, FecReason::NoHelp);
+    }
+
+    #[test]
+    fn what_does_not_help_ends_where_counts_wrap_and_not_by_tidings_that_come_late() {
+        let (few, many) = (u32::MAX - 5, u32::MAX - 50);
+        let wraps = told(&[
+            (few, many, 0),
+            (few, many, 1),
+            (few.wrapping_add(10), 40, 5),
+        ]);
+        assert_eq!(wraps[2], (false, FecReason::NoHelp));
+        let late = told(&[(100, 900, 0), (100, 900, 1), (90, 800, 5)]);
+        assert!(late[2].0, "{late:?}");
     }
 }

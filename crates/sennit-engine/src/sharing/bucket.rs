@@ -39,6 +39,12 @@ impl Clock {
     pub(super) fn instant(self, at: u64) -> Instant {
         self.0 + Duration::from_nanos(at.saturating_sub(1_000_000_000))
     }
+
+    /// What an earlier clock calls `at`.
+    fn shifted(self, at: u64, earlier: Self) -> u64 {
+        let passed = self.0.saturating_duration_since(earlier.0);
+        at.saturating_sub(passed.as_nanos() as u64)
+    }
 }
 
 /// What a class looks for on a link.
@@ -161,10 +167,12 @@ impl Bucket {
         bytes_in(at.saturating_sub(until), rate)
     }
 
-    /// When it has credit for a turn, and for `least` bytes.
+    /// When it has credit for a turn, and for `least` bytes. Who has that already and sends nothing
+    /// is held up by something else, and does not come back at once.
     pub(super) fn ready_at(&self, rate: u64, least: u64, at: u64) -> u64 {
         let turn = time_for(turn(rate).max(least), rate);
-        (self.0.load(Relaxed) + turn + 1).max(at + 1)
+        let soonest = at + TURN.as_nanos() as u64 / 2;
+        (self.0.load(Relaxed) + turn + 1).max(soonest)
     }
 
     pub(super) fn spend(&self, rate: u64, bytes: u64, leeway: Leeway, at: u64) {
@@ -177,6 +185,20 @@ impl Bucket {
     pub(super) fn bound(&self, most: u64) {
         self.0.fetch_min(most, Relaxed);
     }
+
+    /// Goes on where another is that has an earlier clock, busy for `most` nanoseconds from the
+    /// start of ours on: a new one is full, and would give that away.
+    pub(super) fn inherit(&self, before: &Self, most: u64, (its, ours): (Clock, Clock)) {
+        let until = ours.shifted(before.0.load(Relaxed), its);
+        self.0.store(until, Relaxed);
+        self.bound(ours.at(ours.0) + most);
+    }
+}
+
+/// How far behind the clock a bucket may be on a host that is never late, in nanoseconds.
+pub(super) fn punctual_burst(rate: u64) -> u64 {
+    let leeway = Leeway { slack: 0, least: 0 };
+    burst(rate, leeway)
 }
 
 /// How far behind the clock a bucket may be, in nanoseconds.
@@ -203,6 +225,36 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_was_spent_stays_spent_under_another_clock() {
+        let start = Instant::now();
+        let (its, rate) = (Clock::new(start), 1_000_000);
+        let leeway = Leeway { slack: 0, least: 0 };
+        let before = Bucket::default();
+        let at = its.at(start);
+        before.spend(rate, before.credit(rate, leeway, at) + 3000, leeway, at);
+        for (millis, left) in [(0, 0), (2, 0), (4, 1000), (90, 6000)] {
+            let now = start + Duration::from_millis(millis);
+            let (ours, bucket) = (Clock::new(now), Bucket::default());
+            bucket.inherit(&before, punctual_burst(rate), (its, ours));
+            assert_eq!(bucket.credit(rate, leeway, ours.at(now)), left, "{millis}");
+        }
+    }
+
+    /// A class that wanted more than it had and sent none of it was woken at each nanosecond.
+    #[test]
+    fn who_may_send_and_does_not_is_not_asked_again_at_once() {
+        let start = Instant::now();
+        let (clock, bucket) = (Clock::new(start), Bucket::default());
+        let look = Look {
+            wanted: 100_000,
+            least: 1500,
+        };
+        let grant = bucket.grant(125_000, look, 0, (clock, clock.at(start)));
+        assert!(grant.bytes >= look.least, "{grant:?}");
+        assert!(grant.again >= Some(start + TURN / 2), "{grant:?}");
+    }
 
     #[test]
     fn a_host_that_is_always_late_has_slack_and_one_stall_makes_none() {

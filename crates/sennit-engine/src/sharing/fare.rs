@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sennit_core::{ClassId, frame::Fare};
+use sennit_packet::Bitrate;
 
 use super::{Cause, Others};
 use crate::facts::PathShare;
@@ -32,7 +33,7 @@ pub(crate) fn fare(path: u32, share: &PathShare, mut others: Others, lost: u32) 
 
 /// What was told. Classes that are not among `names` are left out.
 pub(crate) fn heard(fare: &Fare, names: &BTreeMap<ClassId, String>) -> PathShare {
-    let named = |&(class, rate): &(u8, u64)| Some((names.get(&ClassId(class))?.clone(), rate));
+    let named = |&(class, rate): &(u8, Bitrate)| Some((names.get(&ClassId(class))?.clone(), rate));
     PathShare {
         link_rate: fare.link_rate,
         configured: fare.configured,
@@ -51,23 +52,24 @@ mod tests {
 
     #[test]
     fn what_is_told_is_heard_and_unknown_classes_are_left_out() {
+        let rate = Bitrate::bytes_per_second;
         let share = PathShare {
-            link_rate: 6_250_000,
+            link_rate: Bitrate::mbit(50),
             configured: false,
             cause: Cause::Stalled,
             link_queue: None,
-            guaranteed: 125_000,
-            rate: 250_000,
+            guaranteed: Bitrate::mbit(1),
+            rate: Bitrate::mbit(2),
             held: true,
             others: Vec::new(),
         };
-        let all = (0..12).map(|class| (ClassId(class), 125 * u64::from(class)));
+        let all = (0..12).map(|class| (ClassId(class), rate(125 * u64::from(class))));
         let told = fare(3, &share, all.collect(), 17);
         let classes: Vec<u8> = told.others.iter().map(|&(class, _)| class).collect();
         assert_eq!(classes, [4, 5, 6, 7, 8, 9, 10, 11]);
         let names = [(ClassId(5), "bulk".to_owned()), (ClassId(77), "x".into())].into();
         let expected = PathShare {
-            others: vec![("bulk".into(), 625)],
+            others: vec![("bulk".into(), rate(625))],
             ..share
         };
         assert_eq!(heard(&told, &names), expected);

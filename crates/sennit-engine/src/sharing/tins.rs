@@ -26,11 +26,15 @@ use std::{
 };
 
 use sennit_core::ClassId;
+use sennit_packet::Bitrate;
 
 use self::recent::Recent;
 use super::{
     Load, RoundTrips, Share, Terms,
-    bucket::{Bucket, Clock, Grant, LEAST_BURST, Leeway, Look, TURN, burst, time_for, turn},
+    bucket::{
+        Bucket, Clock, Grant, LEAST_BURST, Leeway, Look, TURN, burst, punctual_burst, time_for,
+        turn,
+    },
     found::{Found, Seen},
 };
 use crate::facts::PathShare;
@@ -41,6 +45,8 @@ const WAITS: Duration = Duration::from_millis(3);
 /// Of the rate of a link this part is given out. A link carries at best what it is said to carry.
 /// Its queue drains only while it is given less.
 const GIVEN: f64 = 0.98;
+/// What classes send within their guarantees keeps the link busy for no longer than this.
+const MOST_BUSY: Duration = Duration::from_millis(100);
 /// A class without a guarantee has at least this part of the link, or it would never have a turn.
 const LEAST_PART: u64 = 100;
 
@@ -89,8 +95,8 @@ impl Tin {
     }
 }
 
-/// Classes, and what each sends, in bytes per second.
-pub(crate) type Others = Vec<(ClassId, u64)>;
+/// Classes, and what each sends.
+pub(crate) type Others = Vec<(ClassId, Bitrate)>;
 
 /// One link in one direction.
 #[derive(Debug)]
@@ -98,7 +104,7 @@ pub(crate) struct Tins {
     clock: Clock,
     /// What is given out, in bytes per second; 0 while it is not known.
     rate: AtomicU64,
-    cap: Option<u64>,
+    cap: Option<Bitrate>,
     /// What may be under way, in bytes; 0 if that is not bounded.
     window: AtomicU64,
     link: Bucket,
@@ -114,8 +120,12 @@ pub(crate) struct Tins {
 }
 
 impl Tins {
-    /// A link that carries `cap` bytes per second at most, if that is known.
-    pub(super) fn new(clock: Clock, classes: &BTreeMap<ClassId, Terms>, cap: Option<u64>) -> Self {
+    /// A link that carries `cap` at most, if that is known.
+    pub(super) fn new(
+        clock: Clock,
+        classes: &BTreeMap<ClassId, Terms>,
+        cap: Option<Bitrate>,
+    ) -> Self {
         let tins = classes.iter().map(|(&class, terms)| {
             let share = terms.share;
             let tin = Tin {
@@ -138,7 +148,7 @@ impl Tins {
             found: Mutex::default(),
         };
         if let Some(cap) = cap {
-            tins.set_rate((cap as f64 * GIVEN) as u64);
+            tins.set_rate((cap.as_bytes_per_second() as f64 * GIVEN) as u64);
         }
         tins
     }
@@ -151,7 +161,7 @@ impl Tins {
             let Some(share) = tin.share else { continue };
             let wanted = match share {
                 Share::Percent(part) => (u128::from(rate) * u128::from(part) / 100) as u64,
-                Share::Rate(rate) => rate,
+                Share::Rate(rate) => rate.as_bytes_per_second(),
             };
             let guaranteed = wanted.min(left);
             left -= guaranteed;
@@ -269,7 +279,7 @@ impl Tins {
         }
         let (leeway, punctual) = (tin.leeway(slack), tin.leeway(0));
         self.link.spend(rate, bytes, leeway, at);
-        self.link.bound(at + burst(rate, punctual).max(100_000_000));
+        self.link.bound(at + busy(burst(rate, punctual)));
         let guaranteed = tin.guaranteed.load(Relaxed);
         tin.own.spend(guaranteed, bytes, leeway, at);
         // What it borrowed it need not give back.
@@ -291,11 +301,25 @@ impl Tins {
         least.unwrap_or_else(|| stands(sender))
     }
 
-    /// Goes on with what was found out before.
+    /// Goes on where another was, so that what was sent counts on, and with what it found out.
     pub(super) fn inherit(&self, before: &Self) {
-        if self.cap.is_some() || before.cap.is_some() {
-            return;
+        if self.cap.is_none() && before.cap.is_none() {
+            self.inherit_found(before);
         }
+        let clocks = (before.clock, self.clock);
+        let most = busy(punctual_burst(self.rate.load(Relaxed)));
+        self.link.inherit(&before.link, most, clocks);
+        self.turn.store(before.turn.load(Relaxed), Relaxed);
+        for (class, tin) in &self.tins {
+            if let Some(known) = before.tins.get(class) {
+                let most = punctual_burst(tin.guaranteed.load(Relaxed));
+                tin.own.inherit(&known.own, most, clocks);
+                tin.served.store(known.served.load(Relaxed), Relaxed);
+            }
+        }
+    }
+
+    fn inherit_found(&self, before: &Self) {
         let found = before.found.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_rate(before.rate.load(Relaxed));
         self.window.store(before.window.load(Relaxed), Relaxed);
@@ -427,18 +451,24 @@ impl Tins {
         let others = self.tins.iter().filter(|&(&other, _)| other != class);
         let others = others.filter_map(|(other, tin)| {
             let rate = tin.recent.rate(at);
-            (rate > 0).then_some((*other, rate))
+            (rate > 0).then_some((*other, Bitrate::bytes_per_second(rate)))
         });
+        let rate = Bitrate::bytes_per_second;
         let share = PathShare {
-            link_rate: self.rate.load(Relaxed),
+            link_rate: rate(self.rate.load(Relaxed)),
             configured: self.cap.is_some(),
             cause: found.cause(),
             link_queue: found.queue(),
-            guaranteed: tin.map_or(0, |tin| tin.guaranteed.load(Relaxed)),
-            rate: tin.map_or(0, |tin| tin.recent.rate(at)),
+            guaranteed: rate(tin.map_or(0, |tin| tin.guaranteed.load(Relaxed))),
+            rate: rate(tin.map_or(0, |tin| tin.recent.rate(at))),
             held: tin.is_some_and(|tin| tin.recent.was_held(at)),
             others: Vec::new(),
         };
         (share, others.collect())
     }
+}
+
+/// For how long a link with such a burst is busy at most, in nanoseconds.
+fn busy(burst: u64) -> u64 {
+    burst.max(MOST_BUSY.as_nanos() as u64)
 }

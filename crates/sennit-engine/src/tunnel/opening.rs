@@ -5,7 +5,8 @@
 //! datagram of several packets leaves as several datagrams, and the probes of a ClientHello that is
 //! in a large one, which are small, leave together with it. So one lost datagram delays nothing
 //! there either. A hub that got no larger one answers likewise: the probes of a large Initial
-//! packet leave right after it, and before what nobody can read who has not read them.
+//! packet leave right after it, and before what nobody can read who has not read them. A hub that
+//! demands a proof of the address (Retry) has a ClientHello leave again, and with it probes.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +21,8 @@ use super::{Tunnel, round::ONE};
 /// Every path carries this (RFC 9000 §14), and ack-eliciting Initial packets are not in smaller
 /// datagrams (§14.1).
 const SMALL: usize = 1200;
-/// The first probe timeout is three times the initial round trip; what is due later is not that.
+/// The first probe timeout is three times the initial round trip, and twice that after a Retry, as
+/// noq counts those before it; what is due later is neither.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 
 /// Probes of one timeout (RFC 9002 §6.2.4).
@@ -38,6 +40,9 @@ pub(super) struct Opening {
     peer_is_small: bool,
     /// Probes have been asked for.
     probed: bool,
+    /// What the last large Initial packet showed: another one comes with a Retry, after which the
+    /// handshake begins anew.
+    token: Vec<u8>,
     /// So many of them are still to leave before all else.
     probes: u8,
 }
@@ -61,17 +66,22 @@ impl Opening {
         let Some(first) = Long::parse(datagram) else {
             return false;
         };
-        self.large |= first.is_initial;
-        if first.len < datagram.len() && (!first.is_initial || first.len >= SMALL) {
-            let rest = buffer.split_off(start + first.len);
-            transmit.size = first.len;
+        if first.is_initial && first.token != self.token {
+            self.token = first.token.to_vec();
+            self.probed = false;
+        }
+        let (is_initial, len, whole) = (first.is_initial, first.len, datagram.len());
+        self.large |= is_initial;
+        if len < whole && (!is_initial || len >= SMALL) {
+            let rest = buffer.split_off(start + len);
+            transmit.size = len;
             let of_rest = Transmit {
                 size: rest.len(),
                 ..*transmit
             };
             self.rest.push_front((of_rest, rest));
         }
-        first.is_initial && first.len > SMALL
+        is_initial && len > SMALL
     }
 }
 
@@ -120,7 +130,7 @@ impl Tunnel {
     }
 
     /// Has noq send the probes of a large Initial packet, which are due when it is not answered in
-    /// time, once; whether it does.
+    /// time, once for each token; whether it does.
     fn probe_early(&mut self, now: Instant) -> bool {
         if !self.conn.is_handshaking() || std::mem::replace(&mut self.opening.probed, true) {
             return false;
@@ -136,29 +146,33 @@ impl Tunnel {
 }
 
 /// A packet with a long header (RFC 9000 §17.2).
-struct Long {
+struct Long<'a> {
     is_initial: bool,
+    /// Of an Initial packet.
+    token: &'a [u8],
     /// With its header.
     len: usize,
 }
 
-impl Long {
+impl<'a> Long<'a> {
     /// The first packet of a datagram, if it has a long header.
-    fn parse(datagram: &[u8]) -> Option<Self> {
+    fn parse(datagram: &'a [u8]) -> Option<Self> {
         let (&[first, _, _, _, _], rest) = datagram.split_first_chunk()?;
         if first & 0x80 == 0 {
             return None;
         }
         let is_initial = first & 0x30 == 0;
         let mut rest = without_id(without_id(rest)?)?;
+        let mut token = &rest[..0];
         if is_initial {
-            let token = usize::try_from(varint::take(&mut rest)?).ok()?;
-            rest = rest.get(token..)?;
+            let length = usize::try_from(varint::take(&mut rest)?).ok()?;
+            (token, rest) = rest.split_at_checked(length)?;
         }
         let length = usize::try_from(varint::take(&mut rest)?).ok()?;
         let header = datagram.len() - rest.len();
         Some(Self {
             is_initial,
+            token,
             len: header + length,
         })
     }
@@ -178,7 +192,7 @@ mod tests {
     fn packets_of_a_datagram_are_told_apart() {
         // Two IDs of 2 and 1 bytes, a token of 3, and 0x4005 = 5 bytes of packet.
         let initial = [
-            &[0xc3, 0, 0, 0, 1, 2, 7, 7, 1, 9, 3, 0, 0, 0, 0x40, 5][..],
+            &[0xc3, 0, 0, 0, 1, 2, 7, 7, 1, 9, 3, 4, 5, 6, 0x40, 5][..],
             &[0; 5],
         ]
         .concat();
@@ -187,7 +201,7 @@ mod tests {
 
         let first = Long::parse(&both).expect("a packet");
         assert!(first.is_initial);
-        assert_eq!(first.len, initial.len());
+        assert_eq!((first.token, first.len), (&[4, 5, 6][..], initial.len()));
         let second = Long::parse(&both[first.len..]).expect("a packet");
         assert!(!second.is_initial);
         assert_eq!(second.len, handshake.len());

@@ -332,7 +332,7 @@ impl Tunnel {
 
     /// How long transfers are held up at the far end because packets are sent again.
     fn held_up_by_repairs(&self, pipe: &Pipe, now: Instant) -> Duration {
-        if !self.repairs(pipe) {
+        if !self.waits_for_repairs(pipe) {
             return Duration::ZERO;
         }
         let used = zip(&self.paths, &self.round.views).filter(|(_, view)| view.usable);

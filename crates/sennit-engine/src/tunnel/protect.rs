@@ -20,11 +20,9 @@ use crate::{
     inner::Packet,
     path::Path,
     pipe::Pipe,
-    protection::{LISTENS_FOR, Outlook, Symbols, WAITS_FOR},
+    protection::{LISTENS_FOR, Outlook, Symbols, WAITS_FOR, is_crowded},
 };
 
-/// A round trip of so much more than the least is that of a crowded path.
-const CROWDED: Duration = Duration::from_millis(15);
 /// A repair takes up a path that carries less than this part of the widest one.
 const NARROW: u64 = 16;
 /// A repair by a path whose round trip is longer by more than this comes too late to be of use.
@@ -210,15 +208,9 @@ pub(super) fn own_loss(path: &Path, now: Instant) -> f64 {
 
 /// Part of the packets that a path loses by itself, by that measure.
 fn own(path: &Path, loss: Measure, now: Instant) -> f64 {
-    if is_crowded(path) {
+    let least = path.gate.min_rtt().unwrap_or_default();
+    if is_crowded(path.srtt(), least) {
         return 0.0;
     }
     loss(&path.gate.ledger(), now)
-}
-
-/// Whether so much stands before a path that what it loses is likely to have overflowed there: more
-/// packets do not mend that.
-fn is_crowded(path: &Path) -> bool {
-    let least = path.gate.min_rtt().unwrap_or_default();
-    path.srtt() > least + (least / 2).max(CROWDED)
 }

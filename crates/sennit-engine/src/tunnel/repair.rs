@@ -29,11 +29,23 @@ const SURELY_JOINED: Duration = Duration::from_secs(5);
 const USUAL_RTT: f64 = 1.5;
 
 impl Tunnel {
-    /// Whether lost datagrams are sent again. What is sent twice anyway is not.
+    /// Whether lost datagrams are sent again. What is sent twice anyway is not, unless delivery is
+    /// reliable and all copies are lost.
     pub(super) fn repairs(&self, pipe: &Pipe) -> bool {
-        pipe.recovery.repairs()
-            && self.scheduler.policy() != Policy::Redundant
-            && self.is_numbered()
+        let is_copied = self.scheduler.policy() == Policy::Redundant;
+        let repairs = pipe.recovery.repairs() && self.is_numbered();
+        repairs && (!is_copied || pipe.recovery.is_reliable())
+    }
+
+    /// Whether the far end waits for what is sent again. Of copies one is rarely missing.
+    pub(super) fn waits_for_repairs(&self, pipe: &Pipe) -> bool {
+        self.repairs(pipe) && self.scheduler.policy() != Policy::Redundant
+    }
+
+    /// What a datagram that leaves on these paths shares with its copies, where they are watched.
+    pub(super) fn twins(&self, pipe: &Pipe, paths: PathSet) -> Option<Twins> {
+        let is_copied = paths.without_first().first().is_some();
+        (is_copied && self.repairs(pipe)).then(Twins::default)
     }
 
     /// Whether it matters which datagrams are lost: they are sent again, or protected if many are.
@@ -312,7 +324,7 @@ impl Tunnel {
     /// How long a packet may be missing here because it is sent again.
     pub(super) fn repair_time(&self, pipe: &Pipe) -> Duration {
         let polled = self.round.polled;
-        if !self.repairs(pipe) {
+        if !self.waits_for_repairs(pipe) {
             return Duration::ZERO;
         }
         if pipe.recovery.is_reliable() && !pipe.recovery.is_settling(polled) {

@@ -390,7 +390,7 @@ impl Tunnel {
             bytes,
             first_sent: now,
             repeats: 0,
-            twins: None,
+            twins: self.twins(pipe, paths),
             half_of: None,
         };
         self.push(pipe, payload, paths, fit);

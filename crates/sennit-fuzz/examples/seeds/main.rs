@@ -5,6 +5,7 @@
 
 mod engine;
 mod fec;
+mod helper;
 mod join;
 mod masque;
 mod measure;
@@ -27,6 +28,7 @@ fn main() -> io::Result<()> {
         fec::all(),
         engine::all(),
         join::all(),
+        helper::all(),
         measure::all(),
     ]
     .concat();

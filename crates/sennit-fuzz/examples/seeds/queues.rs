@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sennit_core::frame::{Fare, Half, Header, PathReport, Queue, Report};
+use sennit_packet::Bitrate;
 
 use crate::Seed;
 use crate::script::Script;
@@ -47,8 +48,8 @@ fn frames() -> Vec<Seed> {
         let fare = Fare {
             path: 1,
             held: true,
-            link_rate: 6_250_000,
-            others: vec![(0, 125_000), (2, 1_000_000)],
+            link_rate: Bitrate::mbit(50),
+            others: vec![(0, Bitrate::mbit(1)), (2, Bitrate::mbit(8))],
             ..Fare::default()
         };
         Report {

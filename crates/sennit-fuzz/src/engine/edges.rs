@@ -116,7 +116,7 @@ impl Machine for EdgeSide {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.edge.poll_timeout()
+        self.edge.poll_timeout().map(|due| due.at)
     }
 
     fn drain(&mut self, now: Instant) -> Vec<Wire> {

@@ -247,7 +247,7 @@ impl<'a> Host<'a> {
             HubEvent::Connect { request, .. } => {
                 self.sites += 1;
                 let mut grant = Some(Grant {
-                    site: format!("site-{}", self.sites),
+                    site: format!("site-{}", self.sites).as_str().into(),
                     addresses: vec![Ipv4Addr::new(10, 200, 0, 1 + self.sites).into()],
                     credential: [self.sites; 32],
                     next: None,
@@ -292,7 +292,7 @@ impl Machine for Host<'_> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.hub.poll_timeout()
+        self.hub.poll_timeout().map(|due| due.at)
     }
 
     fn drain(&mut self, now: Instant) -> Vec<Wire> {
@@ -347,9 +347,10 @@ mod tests {
 
     #[test]
     fn who_sends_each_packet_from_another_port_is_measured_anew_with_each() {
-        let damage = damage_of(20, "another port");
-        assert!(damage.packets > 3000, "{damage}");
-        assert!(damage.most_bytes < 1_500_000, "{damage}");
+        let damage = damage_of(60, "another port");
+        assert!(damage.packets > 10_000, "{damage}");
+        // noq has 2 MB of them for packets that it sent; whatever is kept of a port is more.
+        assert!(damage.most_bytes < 3_000_000, "{damage}");
         assert_eq!(damage.arrived, damage.sent);
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sennit_engine::{Grant, Hub, HubClasses, HubConfig, HubEvent, RequestId};
 use sennit_packet::gso::VirtioNetHdr;
-use sennit_packet::{IpPacket, Prefix, Protocol};
+use sennit_packet::{Bitrate, IpPacket, Prefix, Protocol};
 use sennit_sim::{SERVER, udp};
 
 use super::scene::{HUB, Machine, Wire, arrival, check, sent, settings};
@@ -54,7 +54,7 @@ impl HubSide {
         let config = HubConfig {
             addresses: vec![OWN],
             max_strangers: 8,
-            site_limit: Some(1_000_000),
+            site_limit: Some(Bitrate::mbit(8)),
             classes: HubClasses::default(),
             udp_flows: 4,
         };
@@ -93,13 +93,13 @@ impl HubSide {
             }
             HubEvent::UdpEnded { .. } => {}
             HubEvent::TunnelUp { site, class, .. } => {
-                assert_eq!(site, "site");
+                assert_eq!(site.as_str(), "site");
                 self.up.insert(class);
             }
             HubEvent::TunnelDown { class, .. } => {
                 assert!(self.up.remove(&class), "{class} was not up");
                 if self.up.is_empty() {
-                    self.hub.set_lan("site", &[], &[]);
+                    self.hub.set_lan(&"site".into(), &[], &[]);
                     self.lan.clear();
                 }
             }
@@ -147,7 +147,7 @@ impl HubSide {
                         .reply(request, 200, Bytes::from_static(b"certificate"), now);
                 }
             }
-            5 => self.hub.expel("site", "revoked", now),
+            5 => self.hub.expel(&"site".into(), "revoked", now),
             6 => {
                 let mut packet = input.block().to_vec();
                 mend(&mut packet);
@@ -205,7 +205,7 @@ impl Machine for HubSide {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.hub.poll_timeout()
+        self.hub.poll_timeout().map(|due| due.at)
     }
 
     fn drain(&mut self, now: Instant) -> Vec<Wire> {

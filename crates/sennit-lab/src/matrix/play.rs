@@ -12,6 +12,7 @@ use super::row::{HEAD, Row};
 use super::{Case, Matrix, MatrixArgs, page};
 use crate::draft;
 use crate::error::{Doing, Error};
+use crate::programs;
 use crate::progress::Progress;
 
 /// Runs `sennit sim matrix`; `false` if some scenario had no outcome.
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &MatrixArgs) -> Result<bool, Error> {
     let every = args.every.get();
     let wanted: Vec<_> = cases.iter().skip(every / 2).step_by(every).collect();
     let out = out(args, &matrix);
-    let table = Table::open(&out, &text, &cases)?;
+    let table = Table::open(&out, [&text, &programs::build()?], &cases)?;
     let left: Vec<_> = wanted
         .iter()
         .filter(|case| !table.known.contains_key(&case.number))
@@ -79,21 +80,29 @@ struct Table {
 }
 
 impl Table {
-    /// Opens that of an earlier run of the same matrix, or begins one.
-    fn open(out: &Path, text: &str, cases: &[Case]) -> Result<Self, Error> {
+    /// Opens that of an earlier run of the same matrix by the same build, or begins one: another
+    /// build may have other outcomes.
+    fn open(out: &Path, [matrix, build]: [&str; 2], cases: &[Case]) -> Result<Self, Error> {
         std::fs::create_dir_all(out).doing(|| format!("create {}", out.display()))?;
-        let (path, source) = (out.join("matrix.csv"), out.join("matrix.toml"));
-        let before = std::fs::read_to_string(&source).ok();
-        let same = before.is_some_and(|before| before == text);
-        if !same && source.exists() && path.exists() {
+        let path = out.join("matrix.csv");
+        let files = [
+            ("matrix", out.join("matrix.toml"), matrix),
+            ("build", out.join("matrix.build"), build),
+        ];
+        let other = |(_, file, text): &&(&str, PathBuf, &str)| {
+            std::fs::read_to_string(file).ok().as_deref() != Some(*text)
+        };
+        if path.exists()
+            && let Some((what, ..)) = files.iter().find(other)
+        {
             return Err(Error::Usage(format!(
-                "{} has the results of another matrix: choose another --out, or remove it",
+                "{} has the results of another {what}: choose another --out, or remove it",
                 out.display()
             )));
         }
         // What is there is not written again: a full disk would leave nothing of it.
-        if !same {
-            draft::write(&source, text)?;
+        for (_, file, text) in files.iter().filter(other) {
+            draft::write(file, text)?;
         }
         let before = std::fs::read_to_string(&path).unwrap_or_default();
         let rows = before.lines().filter_map(Row::parse);
@@ -164,7 +173,8 @@ mod tests {
         let cases = Matrix::parse(text).expect("it is right").cases();
         let scratch = crate::scratch::Scratch::create().expect("there is room");
         let out = scratch.path().join("m");
-        let table = Table::open(&out, text, &cases).expect("a new one");
+        let open = |matrix: &str, build: &str| Table::open(&out, [matrix, build], &cases);
+        let table = open(text, "1 a").expect("a new one");
         assert!(table.known.is_empty());
         let first: Vec<_> = cases.iter().take(1).collect();
         play(&first, 2, 1, &table).expect("it is written");
@@ -175,23 +185,41 @@ mod tests {
             .expect("it is there");
         file.write_all(torn.as_bytes()).expect("there is room");
 
-        let again = Table::open(&out, text, &cases).expect("the same matrix");
+        let again = open(text, "1 a").expect("the same matrix");
         assert_eq!(again.known.keys().copied().collect::<Vec<_>>(), [1]);
         let left = std::fs::read_to_string(&again.path).expect("it is there");
         assert!(!left.contains(torn), "{left}");
         let new = out.join(format!("matrix.csv.draft.{}", std::process::id()));
         std::fs::create_dir(&new).expect("there is room");
-        Table::open(&out, text, &cases)
-            .err()
-            .expect("nothing can be written");
+        open(text, "1 a").err().expect("nothing can be written");
         assert_eq!(
             std::fs::read_to_string(&again.path).expect("it is there"),
             left
         );
         let other = text.replace("5/5", "6/5");
-        let refused = Table::open(&out, &other, &cases)
-            .err()
-            .expect("another matrix");
+        let refused = open(&other, "1 a").err().expect("another matrix");
         assert!(refused.to_string().contains("another matrix"), "{refused}");
+    }
+
+    #[test]
+    fn another_build_does_not_go_on_with_what_one_began() {
+        let text = "name = \"m\"\n[profile]\na = \"5/5\"\n";
+        let cases = Matrix::parse(text).expect("it is right").cases();
+        let scratch = crate::scratch::Scratch::create().expect("there is room");
+        let out = scratch.path().join("m");
+        let build = programs::build().expect("it can be read");
+        let open = |build: &str| Table::open(&out, [text, build], &cases);
+        open(&build).expect("a new one");
+        open(&build).expect("the same build");
+
+        let refused = open("0.0.0 other").err().expect("another build");
+        assert!(
+            refused
+                .to_string()
+                .contains("another build: choose another --out"),
+            "{refused}"
+        );
+        std::fs::remove_file(out.join("matrix.build")).expect("it is there");
+        assert!(open(&build).is_err(), "nobody knows which build it was");
     }
 }

@@ -19,6 +19,18 @@ struct Compared {
     published: Published,
     ours: Option<f64>,
     predicted: Option<f64>,
+    /// Why it does not count whatever ours is; empty if it does.
+    flaw: String,
+}
+
+impl Compared {
+    /// `None` if no figure was published. What failed, in one run even, was not reached.
+    fn is_reached(&self) -> Option<bool> {
+        let by_figure = |ours| self.published.is_reached(ours);
+        let counts = self.flaw.is_empty();
+        let reached = self.ours.filter(|_| counts).and_then(by_figure);
+        self.published.value.map(|_| reached.unwrap_or(false))
+    }
 }
 
 /// The page of results of different scenarios.
@@ -26,7 +38,7 @@ pub(crate) fn collection(title: &str, all: &[Results]) -> Result<Report, Error> 
     let mut report = Report::new(title);
     let compared = all.iter().map(compare).collect::<Result<Vec<_>, _>>()?;
     let rows = || compared.iter().flatten();
-    let judged = rows().filter_map(|row| row.published.is_reached(row.ours?));
+    let judged = rows().filter_map(Compared::is_reached);
     let (reached, known) = judged.fold((0, 0), |(reached, known), is| {
         (reached + usize::from(is), known + 1)
     });
@@ -82,9 +94,19 @@ fn compare(results: &Results) -> Result<Vec<Compared>, Error> {
         let ours = step.and_then(|step| step.figure(figure));
         let (scale, _) = figure.scale();
         let predicted = published.predicted().map_err(Error::Scenario)?;
+        let flaw = match ours {
+            Some(ours) if ours.runs < results.runs => {
+                format!(" ({} of {} runs)", ours.runs, results.runs)
+            }
+            Some(_) if figure.depends_on_links() && !results.is_exact(&published.step) => {
+                ", not exact".into()
+            }
+            Some(_) | None => String::new(),
+        };
         Ok(Compared {
             ours: ours.map(|spread| spread.median * scale),
             predicted,
+            flaw,
             published,
         })
     };
@@ -121,9 +143,10 @@ fn table<'a>(rows: impl Iterator<Item = &'a Compared>) -> Table {
             let digits = digits.max(usize::from(*figure == Figure::Goodput) * 2);
             value.map_or("-".into(), |value| format!("{value:.digits$}"))
         };
-        let here = match row.ours.and_then(|ours| row.published.is_reached(ours)) {
-            Some(good) => Cell::judged(text(row.ours), good),
-            None => text(row.ours).into(),
+        let ours = text(row.ours) + &row.flaw;
+        let here = match row.is_reached() {
+            Some(good) => Cell::judged(ours, good),
+            None => ours.into(),
         };
         table.row([
             Cell::from(by.as_str()),
@@ -213,8 +236,9 @@ mod tests {
 
     use super::*;
     use crate::emulator::Strain;
-    use crate::report::StepResult;
+    use crate::report::{StepResult, TrafficResult};
     use crate::selfcheck::{Check, Property};
+    use crate::traffic::{Figures, UdpFigures};
 
     /// Results of a scenario of this name, of which one link was measured to have this delay.
     fn results(name: &str, measured: f64, late: f64) -> Results {
@@ -240,6 +264,73 @@ mod tests {
             ..StepResult::default()
         }]);
         results
+    }
+
+    /// The page of a scenario with one published figure, and of runs with these goodputs in Mbit/s.
+    fn beside_published(late: f64, runs: &[Option<f64>]) -> String {
+        let mut results = results("only", 0.01, late);
+        results.text += "[[step]]\nname = \"step of only\"\n[[published]]\nwhat = \"TCP\"\n\
+            by = \"a report\"\nstep = \"step of only\"\nfigure = \"goodput\"\nvalue = 9\n";
+        let step = results.steps.remove(0);
+        results.runs = 0;
+        for goodput in runs {
+            let figures = goodput.map(|it| {
+                Figures::Udp(UdpFigures {
+                    goodput: it / 8e-6,
+                    ..UdpFigures::default()
+                })
+            });
+            let traffic = TrafficResult {
+                label: "TCP".into(),
+                failure: figures.is_none().then(|| "it broke".into()),
+                figures,
+                line_share: None,
+                gap_seconds: None,
+                usual_goodput: None,
+                edges: Vec::new(),
+            };
+            results.add_run(vec![StepResult {
+                traffic: vec![traffic],
+                ..step.clone()
+            }]);
+        }
+        collection("Seeds", &[results]).expect("it is right").html()
+    }
+
+    #[test]
+    fn what_failed_or_was_not_exact_is_not_reached() {
+        for (late, runs, shown) in [
+            (
+                0.0,
+                &[Some(10.0)][..],
+                "1 published figures beside the same played here: 1 are",
+            ),
+            (
+                0.0,
+                &[Some(8.0)][..],
+                "1 published figures beside the same played here: 0 are",
+            ),
+            (
+                0.0,
+                &[None][..],
+                "1 published figures beside the same played here: 0 are",
+            ),
+            (
+                0.0,
+                &[Some(10.0), None][..],
+                "1 published figures beside the same played here: 0 are",
+            ),
+            (0.0, &[Some(10.0), None][..], "10.00 (1 of 2 runs)"),
+            (
+                0.04,
+                &[Some(10.0)][..],
+                "1 published figures beside the same played here: 0 are",
+            ),
+            (0.04, &[Some(10.0)][..], "10.00, not exact"),
+        ] {
+            let page = beside_published(late, runs);
+            assert!(page.contains(shown), "{late}, {runs:?}: {shown}: {page}");
+        }
     }
 
     #[test]

@@ -123,13 +123,10 @@ fn sum_of_fetches(edges: &[&Figures]) -> FetchFigures {
             sum.fetched += fetch.fetched;
             sum.goodput += fetch.goodput;
             sum.times_seconds.extend(&fetch.times_seconds);
+            sum.waiting_seconds.extend(&fetch.waiting_seconds);
         }
     }
-    let times: Vec<f64> = sum.times_seconds.iter().copied().flatten().collect();
-    sum.p50_seconds = quantile(&times, 0.5);
-    sum.p95_seconds = quantile(&times, 0.95);
-    sum.max_seconds = quantile(&times, 1.0);
-    sum
+    sum.with_quantiles()
 }
 
 /// The median of the medians, and the worst edge's slow answers.

@@ -25,6 +25,14 @@ pub(crate) struct Named<'a> {
     pub(crate) results: &'a Results,
 }
 
+impl Results {
+    /// A figure of a step, from each run that has it.
+    fn values(&self, step: &str, figure: Figure) -> Vec<f64> {
+        let runs = self.steps.iter().filter(|run| run.name == step);
+        runs.filter_map(|run| run.figure(figure)).collect()
+    }
+}
+
 /// The page of these results, of which the first says what it is about.
 pub(crate) fn page(all: &[Named<'_>]) -> Report {
     let Some(first) = all.first() else {

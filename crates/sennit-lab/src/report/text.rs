@@ -11,9 +11,6 @@ use super::{
 use crate::selfcheck::{Check, Property};
 use crate::traffic::Figures;
 
-/// A step whose packets were later than this is marked.
-const TOLERABLE_LATENESS: f64 = 5e-3;
-
 /// Faults of a step that have a line each.
 const FAULTS_DESCRIBED: usize = 4;
 
@@ -55,15 +52,12 @@ impl Results {
         for step in &self.steps {
             step.describe(&mut text);
         }
+        for remark in self.remarks() {
+            let _ = writeln!(text, "{remark}");
+        }
         self.describe_memory(&mut text);
         self.describe_links(&mut text);
         text
-    }
-
-    /// What makes figures of some steps worthless.
-    pub(crate) fn remarks(&self) -> Vec<String> {
-        let steps = self.steps.iter();
-        steps.filter_map(StepResult::inexactness).collect()
     }
 
     /// At the end of the last step with a tunnel, and over all of them.
@@ -310,23 +304,6 @@ impl StepResult {
                 let _ = writeln!(text, "{}: {many} faults, see results.json", self.title());
             }
         }
-        if let Some(remark) = self.inexactness() {
-            let _ = writeln!(text, "{remark}");
-        }
-    }
-
-    /// What makes its figures worthless, if anything does.
-    fn inexactness(&self) -> Option<String> {
-        let late = self.strain.late_max_seconds;
-        (self.overruns > 0 || late > TOLERABLE_LATENESS).then(|| {
-            format!(
-                "{}: NOT EXACT, this machine was too busy: packets left a link up to {:.1} ms \
-                 late, {} were dropped before it",
-                self.title(),
-                late * 1e3,
-                self.overruns
-            )
-        })
     }
 }
 

@@ -299,6 +299,26 @@ impl Traffic {
         }
     }
 
+    /// The host at which it fills a socket with UDP, if it does.
+    fn reads_udp(&self) -> Option<Role> {
+        let direction = match self {
+            Self::Quic(Quic { direction, .. })
+            | Self::Udp(Udp { direction, .. })
+            | Self::Packets(Packets { direction, .. }) => direction,
+            Self::Tcp(_)
+            | Self::Ping(_)
+            | Self::Fetch(_)
+            | Self::Ask(_)
+            | Self::Program(_)
+            | Self::Idle(_)
+            | Self::Flood(_) => return None,
+        };
+        Some(match direction {
+            Direction::Up => self.to(),
+            Direction::Down => self.from(),
+        })
+    }
+
     /// Start after the start of the step, and length.
     pub fn span(&self, step: &Step) -> (Duration, u32) {
         let (start, seconds) = match self {
@@ -388,6 +408,22 @@ impl Traffic {
             | Self::Idle(_)
             | Self::Flood(_) => Ok(()),
         }
+    }
+}
+
+impl Step {
+    /// How many sockets its traffic fills with UDP at the host that this role has at one of so many
+    /// edges, which count from 1.
+    pub fn udp_readers(&self, role: Role, edge: usize, edges: usize) -> usize {
+        let here = |traffic: &Traffic| match (role, traffic.edge()) {
+            // All edges have one hub and one server.
+            (Role::Hub | Role::Server, None) => edges,
+            (Role::Hub | Role::Server, Some(_)) => 1,
+            (Role::Edge | Role::Lan, only) => usize::from(only.is_none_or(|only| only == edge)),
+        };
+        let reading = self.traffic.iter();
+        let reading = reading.filter(|it| it.reads_udp() == Some(role));
+        reading.map(here).sum()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::{Form, Measured};
+use super::{Count, Form, Measured, Verdict};
 use crate::report::{Figure, Spread, Table};
 use crate::scenario::TunnelKind;
 
@@ -54,23 +54,26 @@ impl Comparison {
             &title, "figure", "Sennit", &wireguard, &ideal, "/ w-go", "/ ideal", "reach", "reached",
         ];
         let mut table = Table::new(head, 2..7);
-        let (mut reached, mut asked) = (0, 0);
         let mut last = "";
         for row in &self.row {
-            let verdict = row.verdict(measured);
             let step = if row.step == last { "" } else { &row.step };
             last = &row.step;
-            table.add(row.cells(step, measured, verdict));
-            asked += usize::from(verdict.is_some());
-            reached += usize::from(verdict == Some(true));
+            table.add(row.cells(step, measured));
         }
+        let count: Count = self.verdicts(measured).collect();
         let mut text = form.table(&table);
-        let _ = writeln!(text, "{reached} of {asked} reached");
+        let _ = writeln!(text, "{count}");
         for rival in &measured.rivals {
             let _ = writeln!(text, "with {rival}");
         }
         text.push_str(LEGEND);
         Some(text)
+    }
+
+    /// Of the rows that ask for something.
+    pub(super) fn verdicts(&self, measured: &Measured) -> impl Iterator<Item = Verdict> {
+        let asking = self.row.iter().filter(|row| row.asks());
+        asking.map(move |row| row.verdict(measured))
     }
 
     /// All steps that it is about, as results call them.
@@ -97,14 +100,20 @@ impl Row {
         ratio.is_finite().then_some(ratio)
     }
 
+    /// Whether anything is asked for.
+    fn asks(&self) -> bool {
+        self.at_least.is_some() || self.at_most.is_some() || !self.times.is_empty()
+    }
+
     /// Whether ours is as it should be; what some runs do not have was not reached.
-    fn verdict(&self, measured: &Measured) -> Option<bool> {
-        if self.at_least.is_none() && self.at_most.is_none() && self.times.is_empty() {
-            return None;
-        }
-        let Some(ours) = self.spread(OURS, measured) else {
-            return Some(false);
+    fn verdict(&self, measured: &Measured) -> Verdict {
+        let ours = self.spread(OURS, measured);
+        let Some(ours) = ours.filter(|ours| ours.runs == measured.runs) else {
+            return Verdict::Missed;
         };
+        if !self.is_exact(measured) {
+            return Verdict::NotExact;
+        }
         let value = ours.median * self.figure.scale().0;
         let times = self.times.iter().all(|(name, times)| {
             let other = OTHERS.into_iter().find(|kind| kind.to_string() == *name);
@@ -112,15 +121,20 @@ impl Row {
                 .and_then(|kind| self.ratio(kind, measured))
                 .is_some_and(|ratio| ratio >= *times)
         });
-        Some(
+        Verdict::of(
             times
-                && ours.runs == measured.runs
                 && self.at_least.is_none_or(|least| value >= least)
                 && self.at_most.is_none_or(|most| value <= most),
         )
     }
 
-    fn cells(&self, step: &str, measured: &Measured, verdict: Option<bool>) -> [String; 9] {
+    /// Whether the links were exact under all tunnels that stand in the row.
+    fn is_exact(&self, measured: &Measured) -> bool {
+        let mut kinds = [OURS].into_iter().chain(OTHERS);
+        kinds.all(|kind| measured.is_exact(&self.name_over(kind), self.figure))
+    }
+
+    fn cells(&self, step: &str, measured: &Measured) -> [String; 9] {
         let value = |kind| match self.spread(kind, measured) {
             Some(spread) => self.text(spread, measured.runs),
             None => "none".to_owned(),
@@ -129,10 +143,10 @@ impl Row {
             Some(ratio) => format!("{ratio:.2}"),
             None => "-".to_owned(),
         };
-        let verdict = match verdict {
-            Some(true) => "yes",
-            Some(false) => "NO",
-            None => "",
+        let verdict = match self.asks() {
+            true => self.verdict(measured).word(),
+            false if self.is_exact(measured) => "",
+            false => Verdict::NotExact.word(),
         };
         [
             step.to_owned(),

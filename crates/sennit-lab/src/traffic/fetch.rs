@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sennit_load::{Schedule, quantile};
+use sennit_load::Schedule;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Context, FetchFigures, far};
@@ -30,31 +30,49 @@ pub(super) fn run(fetch: &Fetch, context: &Context<'_>) -> Result<FetchFigures, 
         .and_then(|it| it)
         .doing(|| format!("listen on {address}"))?;
     let over = AtomicBool::new(false);
+    let near = context.host(fetch.from);
     let times = thread::scope(|scope| {
         scope.spawn(|| serve(&listener, fetch.bytes, &over));
-        let times = fetch_all(fetch, address, context);
+        let times = fetch_all(fetch.every_s.0, context.span(), || {
+            let fetched = near.netns().run(|| fetch_once(address, fetch.bytes));
+            fetched.is_ok_and(|it| it.is_ok())
+        });
         over.store(true, Ordering::Relaxed);
         times
     });
-    Ok(figures(times, fetch.bytes, context.seconds))
+    Ok(times.figures(fetch.bytes, context.seconds))
 }
 
-/// One after the other, each when it is due or once the one before has ended.
-fn fetch_all(fetch: &Fetch, address: SocketAddr, context: &Context<'_>) -> Vec<Option<f64>> {
+/// How long fetches took, from when each was due: one that waits for a slow one before it is slow
+/// too.
+#[derive(Debug, Default)]
+struct Fetches {
+    /// Those that were begun, `None` for one that failed.
+    begun: Vec<Option<f64>>,
+    /// How long the others had waited when the time was up.
+    waiting: Vec<f64>,
+}
+
+/// One after the other, each when it is due or once the one before has ended; `fetch` says whether
+/// all of it came.
+fn fetch_all(every: Duration, span: Duration, mut fetch: impl FnMut() -> bool) -> Fetches {
     let start = Instant::now();
-    let end = start + context.span();
-    let mut schedule = Schedule::new(fetch.every_s.0, start);
-    let mut times = Vec::new();
+    let end = start + span;
+    let mut schedule = Schedule::new(every, start);
+    let mut times = Fetches::default();
     while Instant::now() < end && schedule.next_at() < end {
         thread::sleep(schedule.next_at().saturating_duration_since(Instant::now()));
-        if schedule.take(Instant::now()).is_none() {
-            continue;
+        if let Some(due) = schedule.take(Instant::now()) {
+            let whole = fetch();
+            let time = whole.then(|| due.elapsed().as_secs_f64());
+            times.begun.push(time);
         }
-        let near = context.host(fetch.from);
-        let begun = Instant::now();
-        let fetched = near.netns().run(|| fetch_once(address, fetch.bytes));
-        let whole = fetched.is_ok_and(|it| it.is_ok());
-        times.push(whole.then(|| begun.elapsed().as_secs_f64()));
+    }
+    while schedule.next_at() < end {
+        let due = schedule.take(end);
+        times
+            .waiting
+            .extend(due.map(|due| (end - due).as_secs_f64()));
     }
     times
 }
@@ -116,17 +134,18 @@ fn give(socket: Socket, bytes: u32) -> std::io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
-fn figures(times: Vec<Option<f64>>, bytes: u32, seconds: u32) -> FetchFigures {
-    let known: Vec<f64> = times.iter().copied().flatten().collect();
-    let fetched = known.len() as u64;
-    FetchFigures {
-        tried: times.len() as u64,
-        fetched,
-        goodput: (fetched * u64::from(bytes)) as f64 / f64::from(seconds.max(1)),
-        p50_seconds: quantile(&known, 0.5),
-        p95_seconds: quantile(&known, 0.95),
-        max_seconds: quantile(&known, 1.0),
-        times_seconds: times,
+impl Fetches {
+    fn figures(self, bytes: u32, seconds: u32) -> FetchFigures {
+        let fetched = self.begun.iter().flatten().count() as u64;
+        let figures = FetchFigures {
+            tried: self.begun.len() as u64,
+            fetched,
+            goodput: (fetched * u64::from(bytes)) as f64 / f64::from(seconds.max(1)),
+            times_seconds: self.begun,
+            waiting_seconds: self.waiting,
+            ..FetchFigures::default()
+        };
+        figures.with_quantiles()
     }
 }
 
@@ -134,13 +153,51 @@ fn figures(times: Vec<Option<f64>>, bytes: u32, seconds: u32) -> FetchFigures {
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     #[test]
     fn fetches_that_failed_are_counted_and_have_no_time() {
-        let found = figures(vec![Some(0.5), None, Some(0.7), Some(0.6)], 1000, 4);
+        let figures = |begun: &[Option<f64>]| {
+            let begun = begun.to_vec();
+            let waiting = Vec::new();
+            Fetches { begun, waiting }.figures(1000, 4)
+        };
+        let found = figures(&[Some(0.5), None, Some(0.7), Some(0.6)]);
 
         assert_eq!((found.tried, found.fetched, found.goodput), (4, 3, 750.0));
         assert_eq!(found.p50_seconds, Some(0.6));
         assert_eq!(found.p95_seconds, Some(0.7));
-        assert_eq!(figures(vec![None], 1000, 4).p50_seconds, None);
+        assert_eq!(figures(&[None]).p50_seconds, None);
+    }
+
+    #[test]
+    fn those_that_wait_for_a_slow_one_are_slow_too() {
+        let mut slow = true;
+        let times = fetch_all(10 * MS, 100 * MS, || {
+            if std::mem::take(&mut slow) {
+                thread::sleep(60 * MS);
+            }
+            true
+        });
+
+        let second = times.begun.get(1).copied().flatten();
+        let second = second.or(times.waiting.first().copied());
+        assert!(
+            second >= Some(0.05),
+            "due 50 ms before the first ended: {times:?}"
+        );
+    }
+
+    #[test]
+    fn those_that_never_began_have_waited() {
+        let times = fetch_all(10 * MS, 100 * MS, || {
+            thread::sleep(60 * MS);
+            true
+        });
+
+        assert_eq!(times.begun.len() + times.waiting.len(), 10);
+        let found = times.figures(1000, 1);
+        assert_eq!(found.tried, found.fetched, "none of them is lost");
+        assert!(found.waiting_seconds.first() > Some(&0.07), "{found:?}");
     }
 }

@@ -135,7 +135,9 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
     let sums = || receiver.intervals.iter().map(|interval| &interval.sum);
     let seconds: f64 = sums().map(|sum| sum.seconds).sum();
     let total = &client.end.sum;
-    let unread = overflowed.min(total.lost_packets);
+    let (site, step) = (context.site, context.step);
+    let readers = step.udp_readers(reader, site.index + 1, site.lab.edges());
+    let unread = unread(overflowed, total.lost_packets, readers);
     Ok(UdpFigures {
         goodput: sums().map(|sum| sum.bytes as f64).sum::<f64>() / seconds.max(1e-3),
         packets: total.packets,
@@ -145,6 +147,15 @@ pub(super) fn udp(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
         bins: Some(bins(&receiver)),
         ..UdpFigures::default()
     })
+}
+
+/// How many of the lost packets arrived all the same, if a host's kernel has dropped so many for
+/// this and other sockets. Where there are others nobody knows whose they were, and all are lost.
+fn unread(overflowed: u64, lost: u64, readers: usize) -> u64 {
+    match readers {
+        0 | 1 => overflowed.min(lost),
+        _ => 0,
+    }
 }
 
 /// Packets that a host's kernel has dropped because the sockets that they were for were full.
@@ -299,6 +310,13 @@ mod tests {
 
         assert_eq!(receive_buffer_errors(printed).ok(), Some(57));
         assert!(receive_buffer_errors(b"").is_err());
+    }
+
+    #[test]
+    fn what_was_dropped_for_several_sockets_excuses_none_of_them() {
+        assert_eq!(unread(54, 60, 1), 54);
+        assert_eq!(unread(54, 20, 1), 20);
+        assert_eq!(unread(54, 60, 2), 0);
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn figures(text: &str, sent: u64, interval: f64) -> PingFigures {
         sent,
         received: answers.len() as u64,
         duplicates,
-        silence_seconds: longest_silence(text),
+        silence_seconds: longest_silence(text, sent, interval),
         gap_seconds: longest_run_missing(&answers, sent) as f64 * interval,
         p50_seconds: quantile(&times, 0.5),
         p95_seconds: quantile(&times, 0.95),
@@ -90,14 +90,27 @@ fn answer(line: &str) -> Option<(u64, f64)> {
     Some((sequence, millis / 1e3))
 }
 
-/// The longest time from one answer to the next, by the stamps at the beginning of the lines.
-fn longest_silence(text: &str) -> f64 {
-    let answers = text.lines().filter(|line| answer(line).is_some());
-    let stamps: Vec<f64> = answers
-        .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
-        .collect();
-    let waits = stamps.windows(2).map(|pair| pair[1] - pair[0]);
-    waits.fold(0.0, f64::max)
+/// The longest time without an answer: from when the first could have come, to the next, to when
+/// the last could. Between answers the stamps at the beginning of the lines tell it, and at both
+/// ends how many requests are missing there and how much longer than the fastest the answer took.
+fn longest_silence(text: &str, sent: u64, interval: f64) -> f64 {
+    let answers: Vec<_> = text.lines().filter_map(stamped_answer).collect();
+    let ([(first, ..), ..], [.., (last, ..)]) = (&answers[..], &answers[..]) else {
+        return sent as f64 * interval;
+    };
+    let fastest = answers.iter().map(|(answer, _)| answer.1);
+    let fastest = fastest.fold(f64::INFINITY, f64::min);
+    let missing = |requests: u64| requests as f64 * interval;
+    let before = missing(first.0.saturating_sub(1)) + (first.1 - fastest);
+    let after = missing(sent.saturating_sub(last.0)) - (last.1 - fastest);
+    let waits = answers.windows(2).map(|pair| pair[1].1 - pair[0].1);
+    waits.chain([before, after]).fold(0.0, f64::max)
+}
+
+/// An answer and the time at which its line was written.
+fn stamped_answer(line: &str) -> Option<((u64, f64), f64)> {
+    let stamp = line.strip_prefix('[')?.split(']').next()?.parse().ok()?;
+    Some((answer(line)?, stamp))
 }
 
 fn longest_run_missing(answers: &BTreeMap<u64, f64>, sent: u64) -> u64 {
@@ -152,5 +165,33 @@ From 192.168.8.1 icmp_seq=4 Destination Net Unreachable
 
         assert_eq!((figures.received, figures.p50_seconds), (0, None));
         assert!((figures.gap_seconds - 0.5).abs() < 1e-9);
+        assert!((figures.silence_seconds - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn silence_before_the_first_and_after_the_last_answer_counts() {
+        let answers = |requests: std::ops::RangeInclusive<u32>| -> String {
+            let line = |number: u32| {
+                let stamp = 1_700_000_000.0 + 0.1 * f64::from(number);
+                format!("[{stamp:.6}] 64 bytes: icmp_seq={number} ttl=62 time=20 ms\n")
+            };
+            requests.map(line).collect()
+        };
+        let silence = |text: &str| figures(text, 50, 0.1).silence_seconds;
+
+        assert!((silence(&answers(1..=50)) - 0.1).abs() < 1e-6);
+        assert!(
+            (silence(&answers(1..=20)) - 3.0).abs() < 1e-6,
+            "cut for good"
+        );
+        assert!(
+            (silence(&answers(31..=50)) - 3.0).abs() < 1e-6,
+            "dead at first"
+        );
+        let late = answers(1..=50).replacen("time=20 ms", "time=1020 ms", 1);
+        assert!(
+            (silence(&late) - 1.0).abs() < 1e-6,
+            "the first waited in a queue"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What one daemon has changed on its host, as who may change it keeps it.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     iter,
     path::Path,
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use super::{End, Order};
 use crate::{
-    ClassRoute, DeviceName, Error, Rules, TunnelRoute,
+    ClassRoute, DeviceName, Error, Lost, Rules, TunnelRoute,
     instance::InstanceLock,
     netlink::{Family, Interface, Netlink},
     nft::{self, Table},
@@ -35,6 +36,8 @@ pub(crate) struct Holding {
     table: Table,
     /// Our addresses in the tunnel, with the index of the device that has them.
     addresses: Vec<(u32, IpNet)>,
+    /// How many of them were found missing and put back since somebody asked.
+    addresses_lost: u64,
     /// What is unreachable while there is no tunnel.
     blocked: Vec<Prefix>,
     /// What stays so if this is dropped: at first what an earlier run left, so that a start that
@@ -61,6 +64,7 @@ impl Holding {
             sysctls: Sysctls::open(directory, device)?,
             table: Table::of(device),
             addresses: Vec::new(),
+            addresses_lost: 0,
             blocked: blocked.to_vec(),
             left: Vec::new(),
             reserve: Vec::new(),
@@ -68,7 +72,7 @@ impl Holding {
             _lock: lock,
         };
         footprint.addresses = footprint.leftover_addresses()?;
-        footprint.left = footprint.routing.find_blocked()?;
+        footprint.left = footprint.routing.find_left_blocked()?;
         footprint.clear_network()?;
         let reserve = iter::repeat_with(|| File::open("/dev/null")).take(RESERVED);
         footprint.reserve = reserve.flatten().collect();
@@ -84,7 +88,7 @@ impl Holding {
             Order::UnrouteLink(link) => self.unroute_link(link)?,
             Order::Route { routes, classes } => self.route_into_classes(routes, classes)?,
             Order::KeepOutside => return wire::value(self.keep_outside()?),
-            Order::RefreshRoutes => self.refresh_routes()?,
+            Order::RefreshRoutes => return wire::value(self.refresh_routes()?),
             Order::Networks => return wire::value(self.networks()?),
             Order::SetAddresses { index, addresses } => self.set_addresses(index, &addresses)?,
             Order::Forward(family) => self.forward(family)?,
@@ -132,8 +136,30 @@ impl Holding {
         self.routing.keep_outside()
     }
 
-    fn refresh_routes(&mut self) -> Result<(), Error> {
-        self.routing.refresh()
+    /// Addresses come first: the kernel refuses routes with a source that it does not have.
+    fn refresh_routes(&mut self) -> Result<Lost, Error> {
+        self.restore_addresses().and(self.routing.restore())?;
+        let mut lost = self.routing.take_lost();
+        lost.addresses = std::mem::take(&mut self.addresses_lost);
+        Ok(lost)
+    }
+
+    fn restore_addresses(&mut self) -> Result<(), Error> {
+        let netlink = self.routing.netlink();
+        let devices: BTreeSet<u32> = self.addresses.iter().map(|(index, _)| *index).collect();
+        let mut there = BTreeSet::new();
+        for index in devices {
+            let found = netlink.addresses(index)?;
+            there.extend(found.into_iter().map(|found| (index, found.net)));
+        }
+        let mut outcome = Ok(());
+        for (index, address) in self.addresses.iter().filter(|it| !there.contains(it)) {
+            match netlink.add_address(*index, *address) {
+                Ok(is_there) => self.addresses_lost += u64::from(is_there),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
     }
 
     fn networks(&mut self) -> Result<Vec<IpNet>, Error> {
@@ -144,7 +170,8 @@ impl Holding {
     fn set_addresses(&mut self, index: u32, addresses: &[IpNet]) -> Result<(), Error> {
         let mut outcome = Ok(());
         for address in addresses {
-            outcome = outcome.and(self.routing.netlink().add_address(index, *address));
+            let added = self.routing.netlink().add_address(index, *address);
+            outcome = outcome.and(added.map(drop));
         }
         let wanted: Vec<_> = addresses.iter().map(|address| (index, *address)).collect();
         let (stale, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.addresses)
@@ -187,7 +214,7 @@ impl Holding {
 
     fn loosen_reverse_path(&mut self, interface: &str) -> Result<(), Error> {
         const LOOSE: &str = "2";
-        let key = format!("net/ipv4/conf/{interface}/rp_filter");
+        let key = sysctl::reverse_path(interface);
         let strictest = [
             sysctl::read("net/ipv4/conf/all/rp_filter")?,
             sysctl::read(&key)?,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{DeviceName, program};
+use crate::{DeviceName, Draft, program};
 
 /// The file that the C library reads.
 pub const FILE: &str = "/etc/resolv.conf";
@@ -40,6 +40,8 @@ pub(super) struct Host {
     way: Option<Way>,
     /// The log knows that it was not.
     complained: bool,
+    /// How often another program has written the file in place of ours.
+    overwritten: u32,
     file: PathBuf,
     resolved: PathBuf,
     run: Run,
@@ -53,6 +55,7 @@ impl Host {
             servers: Vec::new(),
             way: None,
             complained: false,
+            overwritten: 0,
             file: FILE.into(),
             resolved: RESOLVED.into(),
             run: Box::new(run),
@@ -64,18 +67,15 @@ impl Host {
             self.forget();
             self.servers = servers.to_vec();
             self.complained = false;
+            self.overwritten = 0;
             self.tell();
         }
     }
 
-    /// Whether the host has still to be told.
-    pub(super) fn is_owed(&self) -> bool {
-        !self.servers.is_empty() && self.way.is_none()
-    }
-
     /// Tells the host of the servers, if it has to be told, by the first way that it has.
     pub(super) fn tell(&mut self) {
-        if !self.is_owed() {
+        self.look();
+        if self.servers.is_empty() || self.way.is_some() {
             return;
         }
         let mut failures = Vec::new();
@@ -83,7 +83,10 @@ impl Host {
             match self.tell_by(way) {
                 Ok(true) => {
                     let servers = &self.servers;
-                    tracing::info!(?servers, by = way.name(), "names are looked up there");
+                    // Two programs that undo each other's work are told of once.
+                    if self.overwritten <= 1 {
+                        tracing::info!(?servers, by = way.name(), "names are looked up there");
+                    }
                     self.way = Some(way);
                     return;
                 }
@@ -106,14 +109,36 @@ impl Host {
         }
     }
 
+    /// Notices that another program has written the file since, as DHCP clients do.
+    fn look(&mut self) {
+        if self.way != Some(Way::File) {
+            return;
+        }
+        let head = head(self.device.as_str()) + &lines(&self.servers);
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        if !text.starts_with(&head) {
+            self.way = None;
+            self.overwritten = self.overwritten.saturating_add(1);
+            if self.overwritten == 1 {
+                let file = self.file.display();
+                tracing::warn!(%file, "another program has written it: our name servers are put back");
+            }
+        }
+    }
+
     pub(super) fn note(&self) -> Option<String> {
         if self.servers.is_empty() {
             return None;
         }
         let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
         let servers = servers.join(", ");
+        let again = match self.overwritten {
+            0 => String::new(),
+            1 => ", put back after another program had written it".to_owned(),
+            times => format!(", put back {times} times after another program had written it"),
+        };
         Some(match self.way {
-            Some(way) => format!("names are looked up at {servers}, by {}", way.name()),
+            Some(way) => format!("names are looked up at {servers}, by {}{again}", way.name()),
             None => format!("names are not looked up at {servers}: see the log"),
         })
     }
@@ -237,10 +262,36 @@ fn replace(file: &Path, device: &str, servers: &[IpAddr]) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,
     };
-    let kept = before(&text);
+    write(file, &ours(device, servers, &text))
+}
+
+/// Writes the file as a [`Draft`], which is never empty meanwhile; or the end of a link that leads
+/// to nothing.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    let end = end_of(file).ok().filter(|_| !file.exists());
+    Draft::begin(end.as_deref().unwrap_or(file))?.finish(text)
+}
+
+/// The text of our file in place of this one.
+fn ours(device: &str, servers: &[IpAddr], text: &str) -> String {
+    let kept = before(text);
     let kept = kept.lines().map(|line| format!("{BEFORE}{line}\n"));
-    let head = format!("{OURS}{device}; what was here before follows as comments.\n");
-    fs::write(file, head + &lines(servers) + &kept.collect::<String>())
+    head(device) + &lines(servers) + &kept.collect::<String>()
+}
+
+fn head(device: &str) -> String {
+    format!("{OURS}{device}; what was here before follows as comments.\n")
+}
+
+/// Panics if our file in place of one with this text is not known as ours, or the text does not
+/// come back.
+pub(crate) fn try_file(device: &DeviceName, servers: &[IpAddr], text: &str) {
+    let written = ours(device.as_str(), servers, text);
+    assert_eq!(owner_of(&written).as_ref(), Some(device));
+    let back = before(&written);
+    assert!(back.lines().eq(before(text).lines()));
+    let again = ours(device.as_str(), servers, &written);
+    assert_eq!(again, written, "there is one, however often it is written");
 }
 
 /// Puts back what was in the file, if it is ours; whether it was.
@@ -253,7 +304,7 @@ fn put_back(file: &Path, device: &str) -> io::Result<bool> {
     if !text.starts_with(&ours) {
         return Ok(false);
     }
-    fs::write(file, before(&text)).map(|()| true)
+    write(file, &before(&text)).map(|()| true)
 }
 
 /// Runs a command with this input; false if there is no such command.
@@ -352,6 +403,7 @@ mod tests {
                 servers: Vec::new(),
                 way: None,
                 complained: false,
+                overwritten: 0,
                 file: self.file(),
                 resolved: self.directory.path().join("resolve"),
                 run: Box::new(run),
@@ -391,12 +443,11 @@ mod tests {
         let last = fake.ran.borrow().last().cloned();
         assert_eq!(last.as_deref(), Some("resolvectl revert sennit0"));
         assert_eq!(fake.text(), PLAIN);
-        assert!(host.is_owed());
+        assert_eq!(host.way, None);
 
         fake.fails.take();
         host.tell();
         assert_eq!(host.way, Some(Way::Resolved));
-        assert!(!host.is_owed());
         fake.ran.borrow_mut().clear();
         host.tell();
         assert_eq!(*fake.ran.borrow(), [""; 0], "once is enough");
@@ -412,6 +463,54 @@ mod tests {
         host.set(&servers());
 
         assert_eq!(fake.text(), PLAIN);
-        assert!(host.is_owed());
+        assert_eq!(host.way, None);
+    }
+
+    #[test]
+    fn what_another_program_writes_there_is_replaced_and_comes_back_at_the_end() {
+        const LEASED: &str = "nameserver 192.168.9.1\n";
+        let fake = Fake::with_resolved(None);
+        // Nobody but the file tells who is asked.
+        fs::remove_file(fake.file()).unwrap();
+        fs::remove_file(fake.directory.path().join("resolve").join(STUB)).unwrap();
+        fs::write(fake.file(), PLAIN).unwrap();
+        let mut host = fake.host();
+        host.set(&servers());
+        host.tell();
+        let (ours, note) = (fake.text(), host.note().unwrap());
+        assert!(!note.contains("put back"), "{note}");
+
+        // A lease is renewed.
+        fs::write(fake.file(), LEASED).unwrap();
+        host.tell();
+
+        assert!(
+            fake.text()
+                .starts_with(&(head("sennit0") + &lines(&servers())))
+        );
+        assert_ne!(fake.text(), ours);
+        let note = host.note().unwrap();
+        assert!(
+            note.ends_with("put back after another program had written it"),
+            "{note}"
+        );
+        drop(host);
+        assert_eq!(fake.text(), LEASED);
+    }
+
+    #[test]
+    fn a_link_that_leads_to_nothing_stays_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let [link, end] = ["resolv.conf", "run.conf"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink("run.conf", &link).unwrap();
+
+        replace(&link, "sennit0", &servers()).unwrap();
+
+        assert!(link.is_symlink());
+        assert_eq!(
+            owner_of(&fs::read_to_string(end).unwrap()),
+            "sennit0".parse().ok()
+        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }

@@ -220,11 +220,13 @@ impl Netlink {
             _ => None,
         });
         let indices: BTreeSet<u32> = indices.collect();
-        // One that has gone meanwhile has no name.
-        let names = indices
-            .into_iter()
-            .filter_map(|index| index_to_name(&self.socket, index).ok());
+        let names = indices.into_iter().filter_map(|index| self.name_of(index));
         Ok(names.collect())
+    }
+
+    /// The name of an interface by its index; one that has gone meanwhile has none.
+    pub fn name_of(&self, index: u32) -> Option<String> {
+        index_to_name(&self.socket, index).ok()
     }
 
     fn address_messages(&mut self, index: u32) -> Result<Vec<AddressMessage>, Error> {

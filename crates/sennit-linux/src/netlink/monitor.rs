@@ -3,7 +3,7 @@
 //! The kernel repeats itself: every change of any attribute of a link, every renewed lease and
 //! every refreshed route is a message. The monitor remembers what it has said and reports only what
 //! differs: a link that can or cannot carry packets, or not as large ones as before, an address
-//! that can or cannot be used.
+//! that can or cannot be used. That something of ours was deleted is reported each time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -22,13 +22,13 @@ use netlink_packet_route::{
 use rustix::net::{SocketFlags, sockopt};
 
 use super::{
-    BUFFER, LinkState, Netlink, Route, TABLE_MAIN, interface::local_address,
+    BUFFER, LinkState, Netlink, Route, Rule, TABLE_MAIN, interface::local_address,
     interface::usable_address, messages, open_socket, receive,
 };
 use crate::{Error, error::Doing};
 
-/// Groups of linux/rtnetlink.h: links, IPv4 and IPv6 addresses, IPv4 and IPv6 routes.
-const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+/// Groups of linux/rtnetlink.h: links; addresses, routes and rules of IPv4; the same of IPv6.
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x4_0000;
 
 /// Enough for thousands of changes between two looks of the worker.
 const RECEIVE_BUFFER: usize = 1 << 20;
@@ -54,6 +54,8 @@ pub enum LinkEvent {
     AddressRemoved { index: u32, address: IpAddr },
     /// A route of the main table that leads out of this interface came or went.
     RouteChanged { index: u32 },
+    /// A route or rule with our mark was deleted, by whomever.
+    OursDeleted,
     /// More happened than the kernel remembers: look everything up again.
     Overflow,
 }
@@ -169,8 +171,15 @@ impl Known {
             RouteNetlinkMessage::DelLink(link) => self.handle_link_gone(link),
             RouteNetlinkMessage::NewAddress(address) => self.handle_address(address),
             RouteNetlinkMessage::DelAddress(address) => self.handle_address_gone(address),
-            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+            RouteNetlinkMessage::NewRoute(route) => self.handle_route(route),
+            RouteNetlinkMessage::DelRoute(route) => {
                 self.handle_route(route);
+                if Route::from_message(route).iter().any(Route::is_ours) {
+                    self.handle_ours_deleted();
+                }
+            }
+            RouteNetlinkMessage::DelRule(rule) if Rule::from_message(rule).is_ours() => {
+                self.handle_ours_deleted();
             }
             _ => {}
         }
@@ -243,11 +252,19 @@ impl Known {
                 let event = LinkEvent::RouteChanged {
                     index: route.device,
                 };
-                // A table that is being rebuilt says the same a hundred times.
-                if self.pending.back() != Some(&event) {
-                    self.pending.push_back(event);
-                }
+                self.push_unless_last(event);
             }
+        }
+    }
+
+    fn handle_ours_deleted(&mut self) {
+        self.push_unless_last(LinkEvent::OursDeleted);
+    }
+
+    /// A table that is being rebuilt says the same a hundred times.
+    fn push_unless_last(&mut self, event: LinkEvent) {
+        if self.pending.back() != Some(&event) {
+            self.pending.push_back(event);
         }
     }
 }
@@ -283,6 +300,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::netlink::Family;
 
     const UP: LinkFlags = LinkFlags::Up
         .union(LinkFlags::Running)
@@ -392,14 +410,25 @@ mod tests {
     }
 
     #[test]
-    fn our_own_routes_are_no_news() {
-        let mut route = Route::via_device("0.0.0.0/0".parse().unwrap(), 3, TABLE_MAIN);
+    fn our_own_routes_and_rules_are_no_news_until_they_are_deleted() {
+        let everything = "0.0.0.0/0".parse().unwrap();
+        let mut route = Route::via_device(everything, 3, TABLE_MAIN);
         let ours = RouteNetlinkMessage::NewRoute(route.to_message());
+        let ours_gone = RouteNetlinkMessage::DelRoute(route.to_message());
         route.protocol = 4;
         let theirs = RouteNetlinkMessage::DelRoute(route.to_message());
 
         let changed = LinkEvent::RouteChanged { index: 3 };
         assert_eq!(events([ours, theirs.clone(), theirs]), [changed]);
+        assert_eq!(events([ours_gone]), [LinkEvent::OursDeleted]);
+
+        let mut rule = Rule::lookup(Family::V6, 10_000, TABLE_MAIN);
+        let ours = RouteNetlinkMessage::NewRule(rule.to_message());
+        let ours_gone = RouteNetlinkMessage::DelRule(rule.to_message());
+        rule.protocol = 4;
+        let theirs = RouteNetlinkMessage::DelRule(rule.to_message());
+        let heard = events([ours, theirs, ours_gone.clone(), ours_gone]);
+        assert_eq!(heard, [LinkEvent::OursDeleted]);
     }
 
     #[test]

@@ -49,9 +49,9 @@ impl Passage {
     fn add(&mut self) -> Result<(), Error> {
         let Self { routing, state } = self;
         let mut routes = state.routes.iter();
-        routes.try_for_each(|route| routing.netlink.add_route(route))?;
+        routes.try_for_each(|route| routing.netlink.add_route(route).map(drop))?;
         let mut rules = state.rules.iter();
-        rules.try_for_each(|rule| routing.netlink.add_rule(rule))
+        rules.try_for_each(|rule| routing.netlink.add_rule(rule).map(drop))
     }
 }
 

@@ -6,13 +6,13 @@ use rustix::thread::{CapabilitySets, set_capabilities};
 use super::*;
 
 /// No account of any host.
-const SOMEBODY: User = User {
+pub(super) const SOMEBODY: User = User {
     uid: 1_234_567,
     gid: 1_234_568,
 };
 
 /// Whether this process may give files to others, said loudly if not.
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     let is_root = geteuid().is_root();
     if !is_root {
         eprintln!("SKIPPED: it needs root");
@@ -25,7 +25,7 @@ fn owner(path: &Path) -> (u32, u32) {
     (found.uid(), found.gid())
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(super) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
@@ -123,7 +123,8 @@ fn what_roots_commands_make_in_a_directory_is_its_owners_and_no_link_of_his_lead
     let his = (SOMEBODY.uid, SOMEBODY.gid);
 
     open_private(&at("hub.db")).unwrap();
-    make_private_directory(&at("next")).unwrap();
+    let (directory, name) = Directory::of(&at("next")).unwrap();
+    directory.make_directory(&name).unwrap();
 
     assert_eq!(owner(&at("hub.db")), his);
     assert_eq!(owner(&at("next")), his);

@@ -159,6 +159,25 @@ fn the_monitor_reports_addresses_and_routes() {
 }
 
 #[test]
+fn the_monitor_reports_that_rules_with_our_mark_are_deleted_in_both_families() {
+    let Some(host) = Host::new() else { return };
+    for ip in ["ip", "ip -6"] {
+        let mut monitor = host.run(|| Monitor::open().unwrap());
+
+        host.sh(&format!(
+            "{ip} rule add priority 5000 lookup main protocol 83
+             {ip} rule add priority 5001 lookup main protocol static
+             {ip} rule delete priority 5001
+             {ip} rule delete priority 5000"
+        ));
+
+        let events = events_until(&mut monitor, |event| *event == LinkEvent::OursDeleted);
+        assert_eq!(events, [LinkEvent::OursDeleted], "{ip}");
+        assert_eq!(monitor.poll_event().unwrap(), None, "{ip}");
+    }
+}
+
+#[test]
 fn a_monitor_that_was_not_read_says_so_and_tells_nothing_outdated() {
     let Some((host, _other)) = cabled() else {
         return;

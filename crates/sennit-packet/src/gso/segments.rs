@@ -64,9 +64,13 @@ enum Transport {
 }
 
 impl<'a> Segments<'a> {
-    /// Checks the header against the packet, which is all behind the header that was read.
+    /// Parses what was read behind the header, and checks one against the other.
     pub fn new(header: &VirtioNetHdr, packet: &'a [u8]) -> Result<Self, GsoError> {
-        let packet = IpPacket::parse(packet)?;
+        Self::of(header, IpPacket::parse(packet)?)
+    }
+
+    /// Checks the header against the packet, which is all behind the header that was read.
+    pub fn of(header: &VirtioNetHdr, packet: IpPacket<'a>) -> Result<Self, GsoError> {
         let (transport, version) = match header.gso_type & !VirtioNetHdr::GSO_ECN {
             VirtioNetHdr::GSO_NONE => {
                 return Ok(Self {

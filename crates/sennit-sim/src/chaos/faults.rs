@@ -1,6 +1,7 @@
 //! What goes wrong, and when it is mended.
 
 use std::{
+    mem::take,
     net::{IpAddr, Ipv4Addr},
     time::{Duration, Instant},
 };
@@ -23,12 +24,20 @@ struct Ill {
     until: Option<Instant>,
     /// The kernel says that it is down.
     unplugged: bool,
+    /// The edge's config says nothing of it.
+    absent: bool,
     /// Since when its two ends can hear one another, if they can.
     usable_since: Option<Instant>,
     /// The least delay of one direction that it ever had.
     least: Duration,
     /// How often its address changed.
     moves: u8,
+}
+
+impl Ill {
+    fn is_lossless(&self) -> bool {
+        self.spec.loss.ratio() == Some(0.0)
+    }
 }
 
 /// All that can go wrong at a site.
@@ -48,6 +57,7 @@ impl Faults {
             spec: link.up.clone(),
             until: None,
             unplugged: false,
+            absent: false,
             usable_since: Some(now),
             least: least_delay(&link.up),
             moves: 0,
@@ -63,13 +73,28 @@ impl Faults {
 
     /// Since when there is a way between the edge and the hub, both of which run, if there is one.
     pub(super) fn usable_since(&self, hub: &Machine) -> Option<Instant> {
+        self.since_of(|_| true, hub)
+    }
+
+    /// Since when there is one over a link that loses nothing, if there is.
+    pub(super) fn lossless_since(&self, hub: &Machine) -> Option<Instant> {
+        self.since_of(Ill::is_lossless, hub)
+    }
+
+    fn since_of(&self, is_asked: impl Fn(&Ill) -> bool, hub: &Machine) -> Option<Instant> {
         let (edge, hub) = self.edge.in_time_since().zip(hub.in_time_since())?;
-        let since = self
-            .links
-            .iter()
-            .filter_map(|link| link.usable_since)
-            .min()?;
+        let links = self.links.iter().filter(|link| is_asked(link));
+        let since = links.filter_map(|link| link.usable_since).min()?;
         Some(since.max(edge).max(hub))
+    }
+
+    /// Whether no link was broken, mended or changed since then, and none loses packets if
+    /// `lossless` is asked.
+    pub(super) fn are_all_steady(&self, since: Instant, lossless: bool) -> bool {
+        self.links.iter().all(|link| {
+            let is_steady = link.usable_since.is_some_and(|at| at <= since);
+            is_steady && (!lossless || link.is_lossless())
+        })
     }
 
     /// The links that have been usable, and as they are, since then at the latest.
@@ -163,15 +188,30 @@ impl Faults {
 
     fn break_link(&mut self, link: usize, world: &World) -> Duration {
         let span = self.while_long();
+        self.break_for(link, span, world);
+        span
+    }
+
+    fn break_for(&mut self, link: usize, span: Duration, world: &World) {
         self.links[link].until = Some(world.now() + span);
         self.links[link].usable_since = None;
-        span
+    }
+
+    /// A link is taken out of the config for so long.
+    pub(super) fn take_out(&mut self, link: usize, span: Duration, world: &mut World) {
+        world.blackhole(link, true);
+        world.remove_link(link);
+        self.links[link].absent = true;
+        self.break_for(link, span, world);
     }
 
     fn mend(&mut self, link: usize, world: &mut World) {
         let spec = self.links[link].spec.clone();
         world.change(link, |config| *config = spec.clone());
-        if std::mem::take(&mut self.links[link].unplugged) {
+        let Ill {
+            unplugged, absent, ..
+        } = &mut self.links[link];
+        if take(unplugged) | take(absent) {
             world.set_link(link, true);
         }
         self.links[link].until = None;
@@ -202,8 +242,7 @@ impl Faults {
         let span = self.while_long();
         for link in 0..self.links.len() {
             world.blackhole(link, true);
-            self.links[link].until = Some(world.now() + span);
-            self.links[link].usable_since = None;
+            self.break_for(link, span, world);
         }
         ("cut all", format!("for {span:?}"))
     }
@@ -267,8 +306,13 @@ impl Faults {
         }
         self.edge.restart(world.now());
         world.restart_edge();
-        for link in (0..self.links.len()).filter(|&link| self.links[link].unplugged) {
-            world.set_link(link, false);
+        for (link, ill) in self.links.iter().enumerate() {
+            if ill.unplugged {
+                world.set_link(link, false);
+            }
+            if ill.absent {
+                world.remove_link(link);
+            }
         }
         ("restart", "edge".into())
     }

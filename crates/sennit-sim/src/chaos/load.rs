@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::{ClassId, Classifier, Policy, Rule};
+use sennit_core::{ClassId, Policy};
 use sennit_engine::ClassConfig;
 
 use super::Log;
@@ -18,6 +18,8 @@ pub(super) const PORT: u16 = 8;
 const LEN: usize = 1200;
 /// Packets of each direction in a step, at most: 38 Mbit/s.
 const MOST: u64 = 400;
+/// What waits has left or was dropped after so long.
+const LINGERS: Duration = Duration::from_secs(15);
 
 /// Where it has its class, behind that of the other packets.
 pub(super) const CLASS: ClassId = ClassId(1);
@@ -50,12 +52,9 @@ impl Load {
         class("load", Policy::Bond)
     }
 
-    pub(super) fn classifier() -> Classifier {
-        let rule = Rule {
-            port: Some(PORT..=PORT),
-            ..Rule::default()
-        };
-        Classifier::new(vec![(rule, CLASS)], ClassId(0))
+    /// Whether nothing of it has been sent for so long that nothing waits any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now >= self.until + LINGERS
     }
 
     pub(super) fn step(&mut self, world: &mut World, log: &mut Log) {
@@ -73,9 +72,10 @@ impl Load {
         }
         for _ in 0..self.packets {
             // The hub answers in the class in which the edge began.
-            world.send_from_edge(&udp(self.edge, SERVER, PORT, self.sent, LEN));
-            world.send_from_hub(&udp(SERVER, self.edge, PORT, self.sent, LEN));
+            world.enter(true, &udp(self.edge, SERVER, PORT, self.sent, LEN));
+            world.enter(false, &udp(SERVER, self.edge, PORT, self.sent, LEN));
             self.sent = self.sent.wrapping_add(1);
         }
+        world.settle();
     }
 }

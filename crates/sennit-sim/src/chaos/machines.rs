@@ -24,7 +24,7 @@ pub(super) struct Machine {
     asleep: bool,
     /// Until when it stands still.
     still_until: Option<Instant>,
-    /// Since when it has run.
+    /// Since when it has run, and was not asleep.
     run_since: Instant,
 }
 
@@ -54,6 +54,9 @@ impl Machine {
     /// It acts in turns that are so far apart.
     pub(super) fn be_busy(&mut self, turn: Duration, until: Instant, now: Instant) {
         self.asleep = turn > BUSY;
+        if self.asleep {
+            self.run_since = self.run_since.max(until);
+        }
         (self.disturbed, self.busy_until) = (now, Some(until));
     }
 
@@ -68,7 +71,7 @@ impl Machine {
         in_time.then_some(self.disturbed)
     }
 
-    /// Since when it has not stood still; in the future if it does.
+    /// Since when it has not stood still or been asleep; in the future if it does.
     pub(super) fn run_since(&self) -> Instant {
         self.run_since
     }

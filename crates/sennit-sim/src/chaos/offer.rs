@@ -125,11 +125,9 @@ impl Offer {
             flood.came.push(false);
             let bytes = packet(flood.site, flood.up, self.number);
             self.number = self.number.wrapping_add(1);
-            match flood.up {
-                true => world.send_from_edge(&bytes),
-                false => world.send_from_hub(&bytes),
-            }
+            world.enter(flood.up, &bytes);
         }
+        world.settle();
     }
 
     /// Takes down what arrived, from a site if it went up.

@@ -1,23 +1,21 @@
 //! A run of chaos: its sites, and what happens there in each step.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range, time::Instant};
+use std::{net::Ipv4Addr, ops::Range, time::Instant};
 
-use sennit_core::{ClassId, Classifier, Delivery, Policy};
-use sennit_engine::{ClassConfig, EdgeConfig, Plan, Share, Sharing, Terms, facts::TunnelStatus};
+use sennit_core::Delivery;
+use sennit_engine::facts::TunnelStatus;
 
 use super::{
-    Log, Mishaps, Pair, STEP, Summary,
+    Log, Mishaps, STEP, Summary,
+    drafts::{Draft, SiteConfig, drafts},
     faults::Faults,
     load::{self, Load},
     machines::{Machine, Mishap},
     offer::{self, Offer},
-    rules::{CONNECTIONS, Rules},
+    reloads::{BEFORE, Reloads},
+    rules::{CONNECTIONS, Rules, THERE_AFTER},
 };
-use crate::{
-    Arrival, Dice, LinkSpec, SERVER, World, class,
-    setup::{edge_config, inner_address, label},
-    udp,
-};
+use crate::{Arrival, SERVER, World, setup::inner_address, udp};
 
 /// The number of ICMP: an end may say that there is no route yet.
 const ICMP: u8 = 1;
@@ -38,25 +36,14 @@ fn address(head: &[u8; 24], place: usize) -> Ipv4Addr {
     )
 }
 
-/// What a site is like.
-struct Draft {
-    seed: u64,
-    links: Vec<LinkSpec>,
-    /// The numbers of its links among those of all sites.
-    place: Range<usize>,
-    class: ClassConfig,
-    plan: Plan,
-    /// What more is drawn for it.
-    dice: Dice,
-}
-
 /// A site, what goes wrong there, and what must hold.
 struct Party {
+    config: SiteConfig,
+    /// The numbers of its links among those of all sites.
+    links: Range<usize>,
     faults: Faults,
     load: Option<Load>,
     rules: Rules,
-    /// It carries what its best link does: its class bonds, and nobody shares the links.
-    bonds: bool,
 }
 
 /// A world and all that happens there.
@@ -66,6 +53,7 @@ pub(super) struct Play {
     hub: Machine,
     parties: Vec<Party>,
     mishap: Option<Mishap>,
+    reloads: Reloads,
     offer: Offer,
     steps: u64,
     summary: Summary,
@@ -76,16 +64,18 @@ impl Play {
         let start = Instant::now();
         let drafts = drafts(seed, mishaps);
         let first = &drafts[0];
-        let mut world = World::with_edge(&first.links, first.config(start), &[], seed, start);
+        let mut world = World::with_edge(&first.links, first.edge(start), &[], seed, start);
         for draft in &drafts[1..] {
-            world.add_site(&draft.links, draft.config(start));
+            world.add_site(&draft.links, draft.edge(start));
         }
         let mut log = Log::default();
         for (site, draft) in drafts.iter().enumerate() {
             world.look_at(site);
             world.write_down();
-            let Draft { class, plan, .. } = draft;
-            log.begin(format!("site {site}: {:?}, {plan:?}", class.treatment));
+            let Draft {
+                treatment, plan, ..
+            } = draft;
+            log.begin(format!("site {site}: {treatment:?}, {plan:?}"));
         }
         let all = mishaps == Mishaps::All;
         let parties = drafts.into_iter().enumerate();
@@ -97,6 +87,7 @@ impl Play {
             log,
             hub: Machine::new(start),
             mishap: all.then(|| Mishap::new(seed, start)),
+            reloads: Reloads::new(seed, start),
             offer: Offer::new(seed, start),
             steps: 0,
             summary: Summary::default(),
@@ -118,6 +109,7 @@ impl Play {
     /// Lets a step pass, and looks whether all rules hold.
     pub(super) fn step(&mut self) -> Result<(), String> {
         self.disturb();
+        self.reload();
         self.begin_offer();
         self.send();
         match self.offer.site() {
@@ -125,9 +117,11 @@ impl Play {
             None => self.world.run(STEP),
         }
         self.steps += 1;
+        self.log.site = None;
+        self.world.hear_hub(&mut self.log);
         for site in 0..self.parties.len() {
             self.look_at(site);
-            self.summary.tunnels += self.world.hear(&mut self.log);
+            self.summary.tunnels += self.world.hear(&mut self.log)?;
         }
         self.sort_out()?;
         self.check()
@@ -139,21 +133,27 @@ impl Play {
         self.log.site = (self.parties.len() > 1).then_some(site);
     }
 
-    /// Breaks and mends what is due, but not where a site has to carry as much as its best link.
+    /// The site at which nothing is broken or mended: it has to carry as much as its best link, or
+    /// may lose nothing.
+    fn held(&self) -> Option<usize> {
+        self.offer.site().or(self.reloads.held())
+    }
+
+    /// Breaks and mends what is due, but not where a site is held.
     fn disturb(&mut self) {
         self.log.site = None;
         self.world.recover(true, &mut self.hub, &mut self.log);
-        let offered = self.offer.site();
+        let held = self.held();
         for site in 0..self.parties.len() {
             self.look_at(site);
             let faults = &mut self.parties[site].faults;
-            let disturbs_it = Some(site) == offered || (offered.is_some() && faults.disturbs_hub());
+            let disturbs_it = Some(site) == held || (held.is_some() && faults.disturbs_hub());
             if !disturbs_it {
                 let (log, summary) = (&mut self.log, &mut self.summary);
                 faults.step(&mut self.world, &mut self.hub, log, summary);
             }
         }
-        if offered.is_none()
+        if held.is_none()
             && let Some(mishap) = &mut self.mishap
         {
             self.log.site = None;
@@ -163,10 +163,64 @@ impl Play {
         }
     }
 
+    /// The site whose config is to be reloaded now, if one is.
+    fn site_to_reload(&mut self) -> Option<usize> {
+        let (now, hub, count) = (self.world.now(), &self.hub, self.parties.len());
+        let is_busy = self.offer.site().is_some() || self.reloads.is_watching();
+        if self.mishap.is_none() || is_busy {
+            return None;
+        }
+        if let Some((site, until)) = self.reloads.waits() {
+            let is_time = now >= until || self.parties[site].calm(hub, now).is_some();
+            return is_time.then_some(site);
+        }
+        if !self.reloads.is_due(now) {
+            return None;
+        }
+        let calm = (0..count).filter(|&site| self.parties[site].may_be_calm(hub, now));
+        let calm: Vec<usize> = calm.collect();
+        self.reloads.site(count, &calm, now)
+    }
+
+    /// Has a site or the hub go on with another config, if it is time.
+    fn reload(&mut self) {
+        let Some(site) = self.site_to_reload() else {
+            return;
+        };
+        self.look_at(site);
+        let (now, may_share) = (self.world.now(), site + 1 < self.parties.len());
+        let party = &mut self.parties[site];
+        if party.faults.edge.run_since() > now {
+            return self.reloads.put_off(now);
+        }
+        let (calm, before) = (party.calm(&self.hub, now), party.config.clone());
+        let place = (party.links.clone(), may_share, self.hub.run_since() <= now);
+        let Party { config, faults, .. } = party;
+        let reload = self
+            .reloads
+            .reload(site, place, config, faults, &mut self.world);
+        let is_reliable = |it: &SiteConfig| it.treatment.delivery == Delivery::Reliable;
+        let (was, is) = (is_reliable(&before), is_reliable(config));
+        if was && !is {
+            party.rules.let_age(now);
+        }
+        let is_owed = was && is && before.since + THERE_AFTER <= now;
+        if let Some(lossless) = calm
+            && (lossless || is_owed)
+        {
+            self.reloads.watch(site, &reload, lossless, now);
+        }
+        self.summary.reloads += 1;
+        let what = format!("reload, {}: {}", reload.name, reload.what);
+        self.log.note(self.world.elapsed(), what);
+    }
+
     /// A site that bonds has more to send than its best link carries, if it is time.
     fn begin_offer(&mut self) {
         let now = self.world.now();
-        if !self.offer.is_due(now) {
+        let unbound = self.reloads.unbound_since();
+        let is_unbound = unbound.is_some_and(|at| at + offer::STEADY <= now);
+        if !self.offer.is_due(now) || self.held().is_some() || !is_unbound {
             return;
         }
         let parties = self.parties.iter().enumerate();
@@ -183,12 +237,16 @@ impl Play {
         for site in 0..self.parties.len() {
             self.look_at(site);
             let party = &mut self.parties[site];
-            if let Some(load) = &mut party.load {
+            if let Some(load) = &mut party.load
+                && self.reloads.held() != Some(site)
+            {
                 load.step(&mut self.world, &mut self.log);
             }
-            let Pair { up, down } = party.rules.packets();
-            self.world.send_from_edge(&up);
-            self.world.send_from_hub(&down);
+            for pair in party.rules.packets(self.steps) {
+                self.world.enter(true, &pair.up);
+                self.world.enter(false, &pair.down);
+            }
+            self.world.settle();
         }
         self.forge();
     }
@@ -244,10 +302,12 @@ impl Play {
         match (port, at) {
             (load::PORT, _) => self.summary.load += 1,
             (offer::PORT, _) => self.offer.note_arrival(site, at.is_none(), packet)?,
-            (_, None) => party.rules.note_at_hub(arrival, &party.faults, &self.hub)?,
-            (_, Some(_)) => party
-                .rules
-                .note_at_edge(arrival, &party.faults, &self.hub)?,
+            (_, at) => {
+                let of = (&party.config, &party.faults, &self.hub);
+                party
+                    .rules
+                    .note_arrival(arrival, (at.is_none(), port), of)?;
+            }
         }
         Ok(())
     }
@@ -264,6 +324,14 @@ impl Play {
             rules
                 .check(&mut self.world, &at_hub, faults, &self.hub)
                 .map_err(|what| format!("site {site}: {what}"))?;
+        }
+        if let Some(watch) = self.reloads.take_watch(self.world.now()) {
+            self.world.look_at(watch.site);
+            let rules = &self.parties[watch.site].rules;
+            rules
+                .check_reload(&watch, &mut self.world, &at_hub)
+                .map_err(|what| format!("site {}: reload, {}: {what}", watch.site, watch.what))?;
+            self.summary.watched += 1;
         }
         let offered = self.offer.site();
         let ended = self.offer.end_step(self.world.now());
@@ -294,23 +362,22 @@ impl Play {
 impl Party {
     fn new(site: usize, draft: Draft, all: bool, start: Instant) -> Self {
         let edge = inner_address(site);
-        let shares = !draft.plan.is_empty();
-        let treatment = draft.class.treatment;
+        let config = draft.config(start);
         Self {
-            load: shares.then(|| Load::new(edge, draft.seed, start)),
-            bonds: all && !shares && treatment.policy == Policy::Bond,
-            rules: Rules::new(edge, draft.place.clone(), treatment.delivery, start),
+            load: config.has_load.then(|| Load::new(edge, draft.seed, start)),
+            config,
+            rules: Rules::new(site, edge, all, start),
             faults: Faults::new(&draft.links, draft.place.start, draft.dice, start),
+            links: draft.place,
         }
     }
 
     /// Bytes that its best link carries in a step, if it bonds, nobody holds it up, and all that
     /// has been so for a time.
     fn best(&self, hub: &Machine, now: Instant) -> Option<f64> {
-        let is_quick = self.faults.edge.is_quick() && hub.is_quick();
         let since = now.checked_sub(offer::STEADY)?;
-        let is_usable = self.faults.usable_since(hub).is_some_and(|at| at <= since);
-        if !(self.bonds && is_quick && is_usable) {
+        let bonds = self.config.bonds() && self.config.since <= since;
+        if !(bonds && self.is_at_ease(since, hub)) {
             return None;
         }
         self.faults
@@ -318,107 +385,36 @@ impl Party {
             .map(offer::carried)
             .reduce(f64::max)
     }
-}
 
-impl Draft {
-    /// A site whose first link has this number.
-    fn new(seed: u64, first: usize) -> Self {
-        let mut dice = Dice::new(seed);
-        let links: Vec<_> = (0..2 + dice.roll(2)).map(|_| dice.link(3..=40)).collect();
-        Self {
-            seed,
-            place: first..first + links.len(),
-            links,
-            class: any_class(&mut dice),
-            plan: Plan::default(),
-            dice,
-        }
+    /// Whether nobody holds it up, and there has been a way since then.
+    fn is_at_ease(&self, since: Instant, hub: &Machine) -> bool {
+        let is_quick = self.faults.edge.is_quick() && hub.is_quick();
+        is_quick && self.faults.usable_since(hub).is_some_and(|at| at <= since)
     }
 
-    fn config(&self, now: Instant) -> EdgeConfig {
-        let class = self.class.clone();
-        let (classes, classifier) = match self.plan.is_empty() {
-            true => (vec![class], Classifier::default()),
-            false => (vec![class, Load::class()], Load::classifier()),
-        };
-        EdgeConfig {
-            sharing: Sharing::upward(self.plan.clone(), None, now),
-            ..edge_config(classes, classifier)
-        }
+    /// Whether its links lose nothing, if none has been disturbed for a time, and there is room on
+    /// all of them: what is lost there now is lost by nobody else.
+    fn calm(&self, hub: &Machine, now: Instant) -> Option<bool> {
+        let since = now.checked_sub(THERE_AFTER)?;
+        let is_there = self.rules.there_since().is_some_and(|at| at <= since);
+        let is_steady = self.faults.are_all_steady(since, false);
+        let is_calm = is_there && is_steady && self.is_free(now) && self.is_at_ease(since, hub);
+        // What stands still already is no reload's fault.
+        let flows = is_calm && self.rules.is_complete([since, now - BEFORE]);
+        flows.then(|| self.faults.are_all_steady(since, true))
     }
-}
 
-/// One site, or two to four; the last of several bonds and shares its links by no rule.
-fn drafts(seed: u64, mishaps: Mishaps) -> Vec<Draft> {
-    let count = match mishaps {
-        Mishaps::OfLinks => 1,
-        Mishaps::All => 2 + Dice::beside(seed, 3).roll(3) as usize,
-    };
-    let mut drafts: Vec<Draft> = Vec::new();
-    for site in 0..count {
-        let first = drafts.last().map_or(0, |draft| draft.place.end);
-        let mut draft = Draft::new(own_seed(seed, site), first);
-        if site > 0 && site + 1 == count {
-            draft.class.treatment.policy = Policy::Bond;
-        } else if mishaps == Mishaps::All {
-            draft.plan = any_plan(draft.seed, draft.place.clone());
-        }
-        drafts.push(draft);
+    /// Whether a calm comes in which something can be told if nobody disturbs it from now on.
+    fn may_be_calm(&self, hub: &Machine, now: Instant) -> bool {
+        let is_reliable = self.config.treatment.delivery == Delivery::Reliable;
+        let is_steady = self.faults.are_all_steady(now, !is_reliable);
+        is_steady && self.is_free(now) && self.is_at_ease(now, hub)
     }
-    drafts
-}
 
-/// The first site has the seed of the run, so that with or without others it is the same one.
-fn own_seed(seed: u64, site: usize) -> u64 {
-    match site {
-        0 => seed,
-        _ => Dice::beside(seed, 16 + site as u64).roll(1 << 31),
-    }
-}
-
-fn any_class(dice: &mut Dice) -> ClassConfig {
-    let policies = [
-        Policy::Single,
-        Policy::Failover,
-        Policy::Balanced,
-        Policy::Bond,
-        Policy::Redundant,
-    ];
-    let deliveries = [Delivery::Datagram, Delivery::Repair, Delivery::Reliable];
-    let mut class = class("default", policies[dice.roll(5) as usize]);
-    class.treatment.delivery = deliveries[dice.roll(3) as usize];
-    class
-}
-
-/// In half of all cases nothing is said of how links are shared, in a quarter what they carry is
-/// looked for, and in the last one each is given two to ten times what the packets take; where they
-/// are shared, there is [`Load`] beside the packets. It has dice of its own, so that a seed gives
-/// the same links without it.
-fn any_plan(seed: u64, links: Range<usize>) -> Plan {
-    let mut dice = Dice::beside(seed, 1);
-    let kind = dice.roll(4);
-    let mut caps = || {
-        let bytes = |link| (label(link, 1).name, 8_000 + dice.roll(32_000));
-        links.clone().map(bytes).collect()
-    };
-    let third = Terms {
-        share: Some(Share::Percent(30)),
-        limit: None,
-    };
-    let classes = BTreeMap::from([(ClassId(0), third), (load::CLASS, Terms::default())]);
-    match kind {
-        0 => Plan {
-            classes,
-            up: caps(),
-            down: caps(),
-            ..Plan::default()
-        },
-        1 => Plan {
-            classes,
-            asked: true,
-            ..Plan::default()
-        },
-        _ => Plan::default(),
+    /// Whether there is room on its links.
+    fn is_free(&self, now: Instant) -> bool {
+        let is_over = |load: &Load| load.is_over(now);
+        self.config.is_wide() && self.load.as_ref().is_none_or(is_over)
     }
 }
 
@@ -427,35 +423,7 @@ mod tests {
     use sennit_packet::checksum::Progress;
 
     use super::*;
-    use crate::chaos::LEN;
-
-    #[test]
-    fn links_are_shared_in_half_of_all_cases_and_looked_at_in_half_of_those() {
-        let plans: Vec<Plan> = (0..400).map(|seed| any_plan(seed, 0..2)).collect();
-        let shared = plans.iter().filter(|plan| !plan.is_empty()).count();
-        let looked_at = plans.iter().filter(|plan| plan.asked).count();
-        assert!((160..240).contains(&shared), "{shared}");
-        assert!((70..130).contains(&looked_at), "{looked_at}");
-    }
-
-    #[test]
-    fn a_world_has_two_to_four_sites_of_which_the_first_is_that_of_the_seed_alone() {
-        let mut counts = [0; 5];
-        for seed in 0..90 {
-            let (alone, all) = (drafts(seed, Mishaps::OfLinks), drafts(seed, Mishaps::All));
-            counts[all.len()] += 1;
-            assert_eq!((alone.len(), &alone[0].links), (1, &all[0].links));
-            let links: usize = all.iter().map(|draft| draft.links.len()).sum();
-            let last = &all[all.len() - 1];
-            assert_eq!(
-                (last.class.treatment.policy, last.place.end),
-                (Policy::Bond, links)
-            );
-            assert!(last.plan.is_empty());
-            assert_ne!(all[0].links, all[1].links, "seed {seed}");
-        }
-        assert!(counts[2..].iter().all(|&count| count > 15), "{counts:?}");
-    }
+    use crate::chaos::rules::Pair;
 
     fn play() -> Play {
         Play::new(1, Mishaps::All)
@@ -473,7 +441,7 @@ mod tests {
     fn what_comes_out_at_another_site_or_is_of_a_liar_breaks_a_rule() {
         let mut play = play();
         let [first, second] = [0, 1].map(inner_address);
-        let down = udp(SERVER, second, 7, 0, LEN);
+        let down = udp(SERVER, second, 7, 0, 300);
         let down = arrival(down, &play);
         let told = play.note_arrival(&down, Some(0)).unwrap_err();
         assert!(told.starts_with("a foreign packet came out"), "{told}");
@@ -485,7 +453,7 @@ mod tests {
     #[test]
     fn what_was_sent_may_come_out_once_where_it_belongs() {
         let mut play = play();
-        let Pair { up, .. } = play.parties[1].rules.packets();
+        let Pair { up, .. } = play.parties[1].rules.packets(1).remove(0);
         let up = arrival(up, &play);
         assert_eq!(play.note_arrival(&up, None), Ok(()));
         assert!(play.note_arrival(&up, None).is_err());

@@ -7,9 +7,10 @@
 use std::{collections::VecDeque, time::Duration};
 
 use sennit_engine::Plan;
+use sennit_netem::Bitrate;
 use sennit_sim::{Autorate, Direction, Kind, Transfer, World};
 
-use crate::shares::{MBIT, Pings, pings, swell_of, usual};
+use crate::shares::{Pings, pings, swell_of, usual};
 
 /// As often as the script's six pingers ask: each every 0.3 s.
 const PING_EVERY: Duration = Duration::from_millis(50);
@@ -19,7 +20,7 @@ const WARM_UP: Duration = Duration::from_secs(3);
 const SPAN: Duration = Duration::from_secs(30);
 
 /// A plan by which so much may be sent on the link.
-fn bounded(rate: u64) -> Plan {
+fn bounded(rate: Bitrate) -> Plan {
     let mut plan = usual(Some(rate));
     plan.down.clear();
     plan
@@ -53,7 +54,7 @@ struct Shaped {
     world: World,
     law: Autorate,
     /// The rate that is set.
-    rate: u64,
+    rate: Bitrate,
     /// Pings whose answers the law has seen.
     heard: usize,
     /// Bytes that the edge had sent at the last looks.
@@ -62,10 +63,10 @@ struct Shaped {
 
 impl Shaped {
     fn new(seed: u64) -> Self {
-        let rate = 20 * MBIT;
+        let rate = Bitrate::mbit(20);
         Self {
             world: swell_of(bounded(rate), seed),
-            law: Autorate::new(5 * MBIT, rate, 60 * MBIT),
+            law: Autorate::new(Bitrate::mbit(5), rate, Bitrate::mbit(60)),
             rate,
             heard: 0,
             sent: VecDeque::new(),
@@ -97,7 +98,8 @@ impl Shaped {
         }
         let rate = self.law.rate();
         // No more often than it matters: each time is a reload.
-        if rate.abs_diff(self.rate) > self.rate / 100 {
+        let [new, old] = [rate, self.rate].map(Bitrate::as_bytes_per_second);
+        if new.abs_diff(old) > old / 100 {
             self.rate = rate;
             self.world.share(bounded(rate));
         }

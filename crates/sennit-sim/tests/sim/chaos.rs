@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use sennit_sim::chaos::{self, Mishaps, Summary};
 
-/// A tunnel is back so soon after there is a way: within three seconds, seen at the next step.
-const BACK: Duration = Duration::from_millis(3100);
-
 fn play(seed: u64, seconds: u64) {
     let summary = play_with(seed, seconds, Mishaps::OfLinks);
     assert!(summary.arrived > summary.sent / 4, "{summary:?}");
@@ -14,13 +11,7 @@ fn play(seed: u64, seconds: u64) {
 
 fn play_with(seed: u64, seconds: u64, mishaps: Mishaps) -> Summary {
     let run = chaos::run(seed, Duration::from_secs(seconds), mishaps);
-    let summary = run.unwrap_or_else(|broken| panic!("{broken}"));
-    let longest = summary.back.iter().max();
-    assert!(
-        longest.is_none_or(|back| *back <= BACK),
-        "seed {seed}: {longest:?}"
-    );
-    summary
+    run.unwrap_or_else(|broken| panic!("{broken}"))
 }
 
 #[test]
@@ -77,4 +68,16 @@ fn a_site_that_bonds_is_never_below_its_best_link() {
         let summary = play_with(seed, 90, Mishaps::All);
         assert!(!summary.best_link.is_empty(), "{summary:?}");
     }
+}
+
+/// Classes that change, come and go, links, shares and limits.
+#[test]
+fn reloads_lose_nothing_and_end_no_tunnel() {
+    let mut watched = 0;
+    for seed in [1, 4, 7, 9, 14] {
+        let summary = play_with(seed, 180, Mishaps::All);
+        assert!(summary.reloads >= 5, "seed {seed}: {summary:?}");
+        watched += summary.watched;
+    }
+    assert!(watched >= 3, "{watched}");
 }

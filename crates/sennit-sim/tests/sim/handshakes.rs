@@ -5,11 +5,17 @@
 //! `SENNIT_SIM_SEEDS=1..501 cargo test --workspace --test sim -- handshakes::a_p --nocapture`, and
 //! `SENNIT_SIM_SEEDS=1..41 cargo test --workspace --test sim -- handshakes::a_t --nocapture`.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
-use sennit_sim::{Authority, Direction, Kind, LinkSpec, Transfer, World};
+use sennit_sim::{Authority, Direction, Kind, LinkSpec, Transfer, World, first_packets};
 
 use crate::{BOTH, SECOND, asked_seeds, link};
+
+/// After so many, a sixteenth of its 4096 places, a hub asks for proof.
+const STRANGERS: usize = 256;
 
 /// A world whose edge offers post-quantum key exchange, or only others.
 fn world(link: &LinkSpec, is_classic: bool, seed: u64) -> World {
@@ -22,6 +28,21 @@ fn world(link: &LinkSpec, is_classic: bool, seed: u64) -> World {
 fn handshake(link: &LinkSpec, is_classic: bool, seed: u64) -> Duration {
     let mut world = world(link, is_classic, seed);
     assert!(world.run_until(SECOND * 60, |world| world.edge.status()[0].up));
+    world.elapsed()
+}
+
+/// The time that it takes at a hub with so many strangers that each newcomer has to show that its
+/// address is its own.
+fn after_retry(link: &LinkSpec, is_classic: bool, seed: u64) -> Duration {
+    let mut world = world(link, is_classic, seed);
+    for (number, packet) in (0..).zip(first_packets(STRANGERS, world.now())) {
+        world.replay(
+            SocketAddr::from(([198, 51, 100, 1], 1024 + number)),
+            &packet,
+        );
+    }
+    assert!(world.run_until(SECOND * 60, |world| world.edge.status()[0].up));
+    assert!(world.hub.strangers().asked_to_retry > 0);
     world.elapsed()
 }
 
@@ -43,6 +64,18 @@ fn goodput(
 fn percentile(all: &mut [f64], percent: usize) -> f64 {
     all.sort_by(f64::total_cmp);
     all[(all.len() * percent).div_ceil(100) - 1]
+}
+
+/// Without probes of the second ClientHello it took as much longer as a probe timeout.
+#[test]
+fn a_hub_that_demands_a_proof_of_the_address_makes_no_post_quantum_handshake_slow() {
+    let mut small = link("20/20");
+    (small.up.mtu, small.down.mtu) = (1260, 1260);
+    for (text, link) in [("20/20", link("20/20")), ("20/20, MTU 1280", small)] {
+        let [classic, large] = [true, false].map(|is_classic| after_retry(&link, is_classic, 1));
+        println!("{text}: classic {classic:.0?}, post-quantum {large:.0?}");
+        assert!(large <= classic * 3 / 2, "{text}: {large:?}, {classic:?}");
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn what_a_site_announces_is_routed_when_the_hub_says_so_and_the_edge_hears_what_
     let refused = (prefix("1.1.1.1/32"), "not granted".to_owned());
     world
         .hub
-        .set_lan("site", &lan[..1], std::slice::from_ref(&refused));
+        .set_lan(&"site".into(), &lan[..1], std::slice::from_ref(&refused));
     for destination in [inside, stolen] {
         world.send_from_hub(&udp(SERVER, destination, 7, 1, 100));
     }
@@ -85,7 +85,7 @@ fn what_a_site_announces_is_routed_when_the_hub_says_so_and_the_edge_hears_what_
     let heard = |(_, event): &&(Duration, EdgeEvent)| matches!(event, EdgeEvent::LanRefused(_));
     assert_eq!(world.edge_events.iter().filter(heard).count(), 1);
 
-    world.hub.set_lan("site", &lan, &[]);
+    world.hub.set_lan(&"site".into(), &lan, &[]);
     world.run(MS * 100);
     assert_eq!(world.edge.refused_lan(), [], "it hears of a grant too");
 }
@@ -208,7 +208,7 @@ fn of_two_boxes_with_one_identity_the_one_that_is_replaced_gives_the_other_time(
     assert!(world.connect(2));
 
     let now = world.now();
-    world.hub.replace("site", ClassId(0), now);
+    world.hub.replace(&"site".into(), ClassId(0), now);
     world.run(Duration::from_secs(20));
 
     let count = |world: &World, wanted: fn(&EdgeEvent) -> bool| {

@@ -166,6 +166,31 @@ fn a_class_that_becomes_reliable_does_not_stand_still() {
     }
 }
 
+/// What is sent twice was never sent again: where both copies were lost, so was the packet.
+#[test]
+fn a_class_of_copies_that_is_reliable_loses_nothing() {
+    for changed in [false, true] {
+        let links = ["20/10/10%", "20/40/10%"].map(link);
+        let mut class = class("default", Policy::Redundant);
+        if !changed {
+            class.treatment.delivery = Delivery::Reliable;
+        }
+        let begin = Instant::now();
+        let mut world = World::with_classes(&links, vec![class], Classifier::default(), 1, begin);
+        assert!(world.connect(2), "{:?}", world.edge.status());
+        let mut up = Stream::new(10 * MS, 300, world.now());
+        up.run(&mut world, SECOND);
+        treat(&mut world, |it| it.delivery = Delivery::Reliable);
+        up.run(&mut world, SECOND);
+        let lost = up.lost_of(up.sent() - 50);
+        up.run(&mut world, 20 * SECOND);
+        world.run(SECOND);
+        up.finish(&mut world);
+        assert!(up.lost() <= lost, "{changed}: {} after {lost}", up.lost());
+        assert_eq!(up.duplicates, 0, "{changed}");
+    }
+}
+
 /// A hub of before takes another treatment with another request alone. What waits, and what is
 /// under way of reliable delivery, leaves over the next tunnel.
 #[test]
@@ -189,6 +214,30 @@ fn a_class_that_an_older_hub_has_to_hear_of_anew_keeps_what_waits() {
     up.finish(&mut world);
     assert_eq!(made(&world), before + 2);
     assert_eq!((up.lost(), up.disordered), (0, 0));
+}
+
+/// What the hub of the last tunnel had answered was taken for the word of all of them.
+#[test]
+fn a_class_goes_by_what_the_hub_of_its_own_tunnel_takes() {
+    let mut world = world(&["40/10"], 1);
+    world.hub.forget_shares();
+    world.reload(|classes| {
+        classes.insert(ClassId(1), class("calls", Policy::Bond));
+    });
+    assert!(world.run_until(3 * SECOND, |world| made(world) == 2));
+    world.run(SECOND);
+
+    treat(&mut world, |it| it.policy = Policy::Failover);
+    world.run(2 * SECOND);
+    assert_eq!(made(&world), 2, "it is told in the tunnel that there is");
+    assert_eq!(world.hub.status()[0].treatment.policy, Policy::Failover);
+
+    world.reload(|classes| {
+        let calls = classes.get_mut(&ClassId(1)).expect("it has this class");
+        calls.treatment.policy = Policy::Failover;
+    });
+    world.run(2 * SECOND);
+    assert_eq!(made(&world), 3, "that of an older hub is told by a request");
 }
 
 /// The class of these ports, before that of all others.

@@ -375,3 +375,36 @@ fn a_link_that_comes_and_goes_does_not_keep_others_from_a_new_connection() {
     });
     assert!(is_back, "{:?}", world.edge.status());
 }
+
+/// The hub was heard on a link whose other direction was dead, so that no handshake was begun over
+/// one that had come back for five seconds.
+#[test]
+fn a_tunnel_that_hears_but_is_not_heard_moves_to_a_link_that_comes_back_within_three_seconds() {
+    for seed in 0..4 {
+        let links = [link("20/30"), link("20/30")];
+        let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
+        world.blackhole(0, true);
+        assert!(world.connect(1), "{:?}", world.edge.status());
+        let mut number = 0;
+        let mut run = |world: &mut World, span| {
+            world.run_until(span, |world| {
+                if number % 20 == 0 {
+                    world.send_from_edge(&udp(EDGE, SERVER, 7, number, 300));
+                    world.send_from_hub(&udp(SERVER, EDGE, 7, number, 300));
+                }
+                number += 1;
+                let paths = &world.edge.status()[0].paths;
+                paths.iter().any(|path| path.link.name == "a")
+            })
+        };
+        assert!(!run(&mut world, SECOND));
+        world.blackhole_one_way(1, true, true);
+        assert!(!run(&mut world, 500 * MS));
+        world.blackhole(0, false);
+        assert!(
+            run(&mut world, 3 * SECOND),
+            "{seed}: {:?}",
+            world.edge.status()
+        );
+    }
+}

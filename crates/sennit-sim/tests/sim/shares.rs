@@ -19,7 +19,6 @@ use crate::MS;
 
 /// Ports of the flows of a transfer begin there, and a ping has the one before them.
 const FIRST: u16 = 5001;
-pub(crate) const MBIT: u64 = 125_000;
 
 /// 50 Mbit/s, 13 ms of round trip, and 100 ms of buffer.
 fn link() -> LinkSpec {
@@ -54,9 +53,9 @@ fn classes() -> (Vec<ClassConfig>, Classifier) {
     (classes, Classifier::new(rules, ClassId(2)))
 }
 
-fn plan(shares: [Option<Share>; 3], rate: Option<u64>) -> Plan {
+fn plan(shares: [Option<Share>; 3], rate: Option<Bitrate>) -> Plan {
     let terms = |share| Terms { share, limit: None };
-    let caps: std::collections::BTreeMap<String, u64> = rate
+    let caps: std::collections::BTreeMap<String, Bitrate> = rate
         .map(|rate| ("a".to_owned(), rate))
         .into_iter()
         .collect();
@@ -73,7 +72,7 @@ fn plan(shares: [Option<Share>; 3], rate: Option<u64>) -> Plan {
 }
 
 /// 20 % for critical, 30 % for default, and the rest for bulk.
-pub(crate) fn usual(rate: Option<u64>) -> Plan {
+pub(crate) fn usual(rate: Option<Bitrate>) -> Plan {
     plan(
         [Some(Share::Percent(20)), Some(Share::Percent(30)), None],
         rate,
@@ -145,7 +144,7 @@ fn beside(mut world: World, load: Load) -> (Pings, f64) {
 
 #[test]
 fn a_full_link_is_not_noticed_by_a_class_within_its_share() {
-    let rate = Some(50 * MBIT);
+    let rate = Some(Bitrate::mbit(50));
     let (idle, _) = beside(world(usual(rate)), Load::None);
     let mut one = World::new(&[link()], Policy::Bond, 1, Instant::now());
     assert!(one.connect(1));
@@ -179,9 +178,9 @@ fn a_class_over_two_full_links_at_once_does_not_notice_them() {
     let world = || {
         let (mut classes, classifier) = classes();
         classes[0].treatment.policy = Policy::Redundant;
-        let mut plan = usual(Some(50 * MBIT));
+        let mut plan = usual(Some(Bitrate::mbit(50)));
         for caps in [&mut plan.up, &mut plan.down] {
-            caps.insert("b".into(), 30 * MBIT);
+            caps.insert("b".into(), Bitrate::mbit(30));
         }
         let links = [link(), other.clone()];
         let mut world = World::with_plan(&links, classes, classifier, plan, 1, Instant::now());
@@ -272,7 +271,7 @@ fn default_and_bulk_on(mut world: World) -> (f64, f64) {
 
 #[test]
 fn each_class_has_its_share_and_what_nobody_uses_is_lent() {
-    let (default, bulk) = default_and_bulk(usual(Some(50 * MBIT)));
+    let (default, bulk) = default_and_bulk(usual(Some(Bitrate::mbit(50))));
     // 30 to 50, as critical has nothing to send.
     let part = default / (default + bulk);
     println!("default {default:.1}, bulk {bulk:.1}");
@@ -284,7 +283,7 @@ fn each_class_has_its_share_and_what_nobody_uses_is_lent() {
 /// the link was used.
 #[test]
 fn hosts_that_are_late_lose_nothing_of_a_shared_link() {
-    for rate in [Some(50 * MBIT), None] {
+    for rate in [Some(Bitrate::mbit(50)), None] {
         for late in [2, 5] {
             let mut world = world(usual(rate));
             world.set_turns(late * MS, late * MS);
@@ -301,8 +300,8 @@ fn hosts_that_are_late_lose_nothing_of_a_shared_link() {
             assert!(default > 13.0 && bulk > 20.0, "{said}");
         }
     }
-    let mut plan = usual(Some(50 * MBIT));
-    plan.classes.get_mut(&ClassId(2)).expect("bulk").limit = Some(20 * MBIT);
+    let mut plan = usual(Some(Bitrate::mbit(50)));
+    plan.classes.get_mut(&ClassId(2)).expect("bulk").limit = Some(Bitrate::mbit(20));
     let mut world = world(plan);
     world.set_turns(5 * MS, 5 * MS);
     let (default, bulk) = default_and_bulk_on(world);
@@ -319,14 +318,14 @@ fn made(world: &World) -> usize {
 
 #[test]
 fn other_shares_hold_at_both_ends_without_another_tunnel() {
-    let mut world = world(usual(Some(50 * MBIT)));
+    let mut world = world(usual(Some(Bitrate::mbit(50))));
     let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 10, world.now());
     transfer.run(&mut world, 2000 * MS);
     let before = made(&world);
 
     world.share(plan(
         [Some(Share::Percent(20)), Some(Share::Percent(60)), None],
-        Some(50 * MBIT),
+        Some(Bitrate::mbit(50)),
     ));
     transfer.run(&mut world, 2000 * MS);
     let first = transfer.received_each();
@@ -375,7 +374,7 @@ fn what_waits_while_classes_connect_again_survives_another_plan() {
         world.at_hub.clear();
         world.run(after * MS);
 
-        world.share(plan([None, None, None], Some(40 * MBIT)));
+        world.share(plan([None, None, None], Some(Bitrate::mbit(40))));
         world.run(3000 * MS);
 
         let arrived = world.at_hub.iter().filter_map(|it| number(&it.packet));
@@ -424,9 +423,9 @@ fn another_plan_forgets_nothing_of_what_a_link_carries() {
 
 #[test]
 fn a_limit_holds_and_what_it_leaves_others_take() {
-    let mut plan = usual(Some(50 * MBIT));
+    let mut plan = usual(Some(Bitrate::mbit(50)));
     let bulk = plan.classes.get_mut(&ClassId(2)).expect("bulk");
-    bulk.limit = Some(10 * MBIT);
+    bulk.limit = Some(Bitrate::mbit(10));
     let (default, bulk) = default_and_bulk(plan);
     println!("default {default:.1}, bulk {bulk:.1}");
     assert!((7.0..10.0).contains(&bulk), "{bulk:.1}");
@@ -437,7 +436,7 @@ fn a_limit_holds_and_what_it_leaves_others_take() {
 /// there is, and left the class a quarter of it.
 #[test]
 fn a_small_limit_on_many_links_holds_and_leaves_the_class_something() {
-    const LIMIT: u64 = 12_500;
+    const LIMIT: Bitrate = Bitrate::bps(100_000);
     let terms = Terms {
         share: None,
         limit: Some(LIMIT),
@@ -461,7 +460,7 @@ fn a_small_limit_on_many_links_holds_and_leaves_the_class_something() {
         println!("{direction:?}: {spans:.0?} bit/s");
         let mean = spans.iter().sum::<f64>() / spans.len() as f64;
         assert!(spans.iter().all(|&rate| rate > 20e3), "{spans:.0?}");
-        assert!(mean < LIMIT as f64 * 8.0, "{spans:.0?}");
+        assert!(mean < LIMIT.as_bps() as f64, "{spans:.0?}");
     }
 }
 
@@ -475,7 +474,7 @@ fn a_link_is_bounded_and_freed_without_a_cut() {
     let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 10, now).with_ping(20 * MS, now);
     let free = settled(&mut world, &mut transfer);
     let first = transfer.pings().len();
-    world.share(plan([None, None, None], Some(10 * MBIT)));
+    world.share(plan([None, None, None], Some(Bitrate::mbit(10))));
     let bound = settled(&mut world, &mut transfer);
     world.share(Plan::default());
     let again = settled(&mut world, &mut transfer);
@@ -499,7 +498,7 @@ fn path_of(all: Vec<TunnelStatus>, class: &str) -> (TunnelStatus, PathStatus) {
 
 #[test]
 fn an_edge_knows_how_its_classes_fare_at_the_hub() {
-    for rate in [Some(50 * MBIT), None] {
+    for rate in [Some(Bitrate::mbit(50)), None] {
         let mut world = world(usual(rate));
         let now = world.now();
         let mut transfer =
@@ -515,8 +514,9 @@ fn an_edge_knows_how_its_classes_fare_at_the_hub() {
             assert!(world.now() - told.at < 1500 * MS, "{said}");
             assert_eq!(told.share.configured, rate.is_some(), "{said}");
             // A second and a half lie between both.
-            let close = |told: u64, known: u64, by: f64| {
-                (told as f64 - known as f64).abs() <= by * known as f64 + 1000.0
+            let close = |told: Bitrate, known: Bitrate, by: f64| {
+                let [told, known] = [told, known].map(Bitrate::as_bytes_per_second_f64);
+                (told - known).abs() <= by * known + 1000.0
             };
             let by = if rate.is_some() { 0.01 } else { 0.3 };
             assert!(close(told.share.link_rate, known.link_rate, by), "{said}");
@@ -541,7 +541,7 @@ fn an_edge_knows_how_its_classes_fare_at_the_hub() {
 #[test]
 fn a_hub_that_does_not_know_shares_leaves_the_edge_its_own_direction() {
     let (classes, classifier) = classes();
-    let plan = usual(Some(50 * MBIT));
+    let plan = usual(Some(Bitrate::mbit(50)));
     let mut world = World::with_plan(&[link()], classes, classifier, plan, 1, Instant::now());
     world.hub.forget_shares();
     assert!(world.connect(1));
@@ -568,15 +568,18 @@ fn settled(world: &mut World, transfer: &mut Transfer) -> f64 {
 #[test]
 fn a_hub_bounds_its_sites_otherwise_without_another_tunnel() {
     let bare = World::new(&[link()], Policy::Bond, 1, Instant::now());
-    for (kind, mut world) in [("bare", bare), ("shares", world(usual(Some(50 * MBIT))))] {
+    for (kind, mut world) in [
+        ("bare", bare),
+        ("shares", world(usual(Some(Bitrate::mbit(50))))),
+    ] {
         assert!(world.connect(1));
         let mut transfer = Transfer::new(Kind::Quic, Direction::Down, 10, world.now());
         let before = made(&world);
 
         let free = settled(&mut world, &mut transfer);
-        world.bound_sites(Some(20 * MBIT));
+        world.bound_sites(Some(Bitrate::mbit(20)));
         let bound = settled(&mut world, &mut transfer);
-        world.bound_sites(Some(10 * MBIT));
+        world.bound_sites(Some(Bitrate::mbit(10)));
         let tighter = settled(&mut world, &mut transfer);
         world.bound_sites(None);
         let again = settled(&mut world, &mut transfer);

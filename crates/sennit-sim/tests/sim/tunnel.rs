@@ -1,6 +1,7 @@
 //! One class over two or three links, in virtual time.
 
 use std::{
+    collections::BTreeMap,
     mem::take,
     time::{Duration, Instant},
 };
@@ -10,7 +11,7 @@ use rand_pcg::{
     rand_core::{Rng, SeedableRng},
 };
 use sennit_core::{ClassId, Classifier, PathState, Policy, Worth};
-use sennit_engine::{EdgeEvent, facts::PathStatus};
+use sennit_engine::{EdgeEvent, Timer, Woken, facts::PathStatus};
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
 use sennit_packet::{
     checksum::Progress,
@@ -93,7 +94,7 @@ fn both_ends_know_what_all_classes_do_on_a_link() {
     let (edge, hub) = (world.edge.links(), world.hub.links());
     for (ours, theirs) in edge.iter().zip(&hub) {
         assert_eq!(ours.name, theirs.name);
-        assert_eq!(theirs.site.as_deref(), Some("site"));
+        assert_eq!(theirs.site, Some("site".into()));
         assert_eq!(ours.classes, [ClassId(0), ClassId(1)]);
         assert_eq!(ours.classes, theirs.classes);
         // What one end sent the other received, but for the handshakes and what is on the way.
@@ -101,8 +102,36 @@ fn both_ends_know_what_all_classes_do_on_a_link() {
         assert!(received > 1_000_000, "{}: {received}", ours.name);
         assert!(sent.abs_diff(received) < sent / 10, "{sent} {received}");
     }
-    let rates: u64 = hub.iter().map(|link| link.delivers).sum();
-    assert!((6_000_000..9_500_000).contains(&rates), "{rates} bytes/s");
+    let rates: Bitrate = hub.iter().map(|link| link.delivers).sum();
+    let expected = Bitrate::mbit(48)..Bitrate::mbit(76);
+    assert!(expected.contains(&rates), "{rates:?}");
+}
+
+/// How often a machine was woken for each reason since it was looked at last.
+fn woken_since(before: &mut BTreeMap<Timer, u64>, now: &Woken) -> BTreeMap<Timer, u64> {
+    let now: BTreeMap<Timer, u64> = now.iter().collect();
+    let old = std::mem::replace(before, now.clone());
+    let more = |(timer, count): (Timer, u64)| (timer, count - old.get(&timer).unwrap_or(&0));
+    now.into_iter()
+        .map(more)
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+#[test]
+fn a_machine_says_what_it_was_woken_for() {
+    let mut world = world(&[link(10, 20)], Policy::Bond);
+    let mut before = BTreeMap::new();
+    woken_since(&mut before, world.edge.woken());
+    world.run(MS * 60_000);
+    let idle = woken_since(&mut before, world.edge.woken());
+    let (now, up) = (world.now(), Direction::Up);
+    Transfer::new(Kind::Tcp, up, 1, now).measure(&mut world, MS * 5000);
+    let busy = woken_since(&mut before, world.edge.woken());
+    println!("idle {idle:?}, busy {busy:?}");
+    assert!(idle.contains_key(&Timer::Health), "{idle:?}");
+    assert!(!idle.contains_key(&Timer::Pacing), "{idle:?}");
+    assert!(busy[&Timer::Pacing] > 1000, "{busy:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Its files hold nothing of this daemon: what it shows it asks of the API, with a token where one
 //! is needed. For whoever may look without one, the status stands in the page already, as data,
-//! which spares a request before there is something to see.
+//! with what he may do, which spares two requests before there is something to see.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use axum::{
 use tokio::time::timeout;
 
 use super::{
-    Shared,
+    Role, Shared,
     call::Caller,
     watch::{Paths, Scope},
 };
@@ -58,11 +58,13 @@ pub(super) fn router(shared: &Arc<Shared>) -> Router {
     for file in FILES {
         let shared = Arc::clone(shared);
         let handler = move |request: Request| async move {
-            let status = match (file.path, request.extensions().get::<Caller>()) {
-                ("/", Some(Caller { role: Some(_) })) => status_of(&shared).await,
+            let page = match (file.path, request.extensions().get::<Caller>()) {
+                ("/", Some(&Caller { role: Some(role) })) => {
+                    let status = status_of(&shared).await;
+                    status.and_then(|status| with_status(file.plain, &status, role))
+                }
                 _ => None,
             };
-            let page = status.and_then(|status| with_status(file.plain, &status));
             page.map_or_else(|| send(file, request.headers()), send_once)
         };
         router = router.route(file.path, get(handler));
@@ -77,13 +79,16 @@ async fn status_of(shared: &Shared) -> Option<Vec<u8>> {
     (json.len() <= LONGEST).then(|| json.to_vec())
 }
 
-/// The page with a document in it as data, which no browser runs.
-fn with_status(page: &[u8], json: &[u8]) -> Option<String> {
+/// The page with a document in it as data, which no browser runs, and with the role of who asks.
+fn with_status(page: &[u8], json: &[u8], role: Role) -> Option<String> {
     let (page, json) = (str::from_utf8(page).ok()?, str::from_utf8(json).ok()?);
     let (before, after) = page.split_once("</head>")?;
     // In JSON it stands in texts only; in HTML it might end the script, or begin a comment in it.
     let json = json.replace('<', r"\u003c");
-    let block = format!(r#"<script type="application/json" id="status">{json}</script>"#);
+    // As JSON it is a word in quotes.
+    let role = serde_json::to_string(&role).ok()?;
+    let block =
+        format!(r#"<script type="application/json" id="status" data-role={role}>{json}</script>"#);
     Some([before, &block, "</head>", after].concat())
 }
 
@@ -204,11 +209,10 @@ mod tests {
         let page = b"<html><head></head><body></body></html>";
         let json = br#"{"name":"</script><script>alert(1)</script><!--","level":1}"#;
 
-        let page = with_status(page, json).unwrap();
+        let page = with_status(page, json, Role::Operate).unwrap();
 
-        let (_, block) = page
-            .split_once(r#"<script type="application/json" id="status">"#)
-            .unwrap();
+        let begin = r#"<script type="application/json" id="status" data-role="operate">"#;
+        let (_, block) = page.split_once(begin).unwrap();
         let (block, rest) = block.split_once("</script>").unwrap();
         assert_eq!(rest, "</head><body></body></html>");
         let read = |json: &[u8]| serde_json::from_slice::<serde_json::Value>(json).unwrap();

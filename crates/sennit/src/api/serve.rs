@@ -17,6 +17,7 @@ use axum::{
     http::{Method, Request},
     response::IntoResponse as _,
 };
+use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::{
@@ -215,9 +216,17 @@ fn answer(
         match role {
             Ok(role) => {
                 request.extensions_mut().insert(call::Caller { role });
-                let answer = router.oneshot(request).await;
-                drop(busy);
-                answer.into_response()
+                let answer = router.oneshot(request).await.into_response();
+                if is_of_page {
+                    // Anybody may ask for these, and take them slowly.
+                    return answer;
+                }
+                // Who looks at live data is not idle.
+                let until_sent = move |frame| {
+                    let _ = &busy;
+                    frame
+                };
+                answer.map(|body| Body::new(body.map_frame(until_sent)))
             }
             Err(problem) => Problem::into_response(problem),
         }

@@ -62,7 +62,7 @@ fn join_alone(args: &JoinArgs, invitation: Invitation) -> Result<Exit, Failure> 
         }
     };
     if EdgeIdentity::load(&draft(state)).is_ok_and(|it| it.has_key_of(&identity)) {
-        let _ = fs::remove_dir_all(draft(state));
+        EdgeIdentity::discard(&draft(state));
     }
     starter.publish()?;
     say_joined(&identity, asked.as_ref(), now);
@@ -170,7 +170,7 @@ fn exchange(
         }
     }
     if let Asked::Refused(reason) = asked {
-        let _ = fs::remove_dir_all(draft(state));
+        EdgeIdentity::discard(&draft(state));
         return Err(Failure::runtime(reason)
             .hint("ask the hub for a new token: sennit invite SITE --hub HOST:PORT"));
     }

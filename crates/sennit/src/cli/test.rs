@@ -82,7 +82,7 @@ Examples:
   sennit test client 203.0.113.10:4433 --perf --direction both
   sennit test client 203.0.113.10 --stack quinn --profile LTE
   sennit test client 203.0.113.10 --repeat 9 --compare cc=cubic,bbr3 --profile mobile
-  sennit test client 203.0.113.10 --message 1000 --rate 8Mbit --fec rs:10+2 --profile mobile
+  sennit test client 203.0.113.10 --message 1000 --rate 8Mbit --fec auto --profile mobile
   sennit test client 203.0.113.10 --profile LTE --gate 'p95_rtt < 80ms' --gate 'loss < 1%'
 
 Goodput is payload at its receiver. Round trips are those of a probe each 20 ms on a connection of its
@@ -118,7 +118,7 @@ struct ClientArgs {
     /// Send messages of so many bytes, once or never (DATAGRAM frames), instead of streams
     #[arg(long, value_name = "BYTES", conflicts_with = "streams", value_parser = read::message_bytes())]
     message: Option<u16>,
-    /// Protect messages by repairs beside them, as a class does: off, xor:10+1, rs:10+2, rlc:1/8
+    /// Protect messages by repairs, as a class does: off, auto, xor:10+1, rs:10+2 or rlc:1/8
     #[arg(long, value_name = "CODE", default_value = "off", value_parser = read::fec)]
     fec: Fec,
     /// Payload of all connections, like 500k, 5Mbit or 1.5G bit/s [default: all there is room for]
@@ -293,15 +293,20 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The code by which messages are protected.
+/// The code by which messages are protected, or `auto`.
 fn code(args: &ClientArgs) -> Result<Option<String>, Failure> {
+    let sends = args.direction != Ways::Down;
     match args.fec {
-        Fec::Off | Fec::Auto => Ok(None),
-        Fec::Fixed(_) if args.message.is_none() => {
+        Fec::Off => Ok(None),
+        Fec::Fixed(_) | Fec::Auto if args.message.is_none() => {
             let failure = Failure::usage("--fec: only messages are protected");
             Err(failure.hint("say how long they are, as in `--message 1000 --fec rs:10+2`"))
         }
-        Fec::Fixed(code) => Ok(Some(code.to_string())),
+        Fec::Auto if sends && !args.stack.tells_losses() => Err(Failure::usage(format!(
+            "--fec: {} does not tell what it loses, by which `auto` chooses: name a code",
+            args.stack
+        ))),
+        fec @ (Fec::Fixed(_) | Fec::Auto) => Ok(Some(fec.to_string())),
     }
 }
 
@@ -342,7 +347,11 @@ fn test(args: &ClientArgs) -> Result<Exit, Failure> {
     let written = page.map_or(Ok(()), |page| output::finish(page, &report.page().html()));
     printed?;
     written?;
-    told.failure().map_or(Ok(exit(&report)), Err)
+    let broken = report.broken.clone().filter(|_| !report.interrupted);
+    let broken = broken.map(Failure::runtime);
+    broken
+        .or_else(|| told.failure())
+        .map_or(Ok(exit(&report)), Err)
 }
 
 fn exit(report: &Report) -> Exit {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use sennit_engine::MOST_COPIES;
 use sennit_linux::{DeviceName, MAX_ROUTED_CLASSES};
+use sennit_packet::Bitrate;
 use toml::Spanned;
 
 use super::finding::Finding;
@@ -27,7 +28,7 @@ pub(super) struct ReadClass {
     delivery: Option<Spanned<Delivery>>,
     congestion: Option<Spanned<Congestion>>,
     share: Option<Spanned<Share>>,
-    limit: Option<Spanned<u64>>,
+    limit: Option<Spanned<Bitrate>>,
     dscp: Option<Spanned<u8>>,
     fec: Option<Spanned<Fec>>,
     headers: Option<Spanned<Headers>>,

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use sennit_packet::Bitrate;
 use toml::Spanned;
 
 use super::finding::Finding;
@@ -29,8 +30,8 @@ pub struct ConnectUdp {
     pub flows: u32,
     /// A flow without any packet ends after this.
     pub idle: Duration,
-    /// What one client gets in each direction, in bits per second.
-    pub rate: Option<u64>,
+    /// What one client gets in each direction.
+    pub rate: Option<Bitrate>,
 }
 
 pub(super) fn read(

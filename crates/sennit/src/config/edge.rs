@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use sennit_engine::MOST_LINKS;
 use sennit_linux::DeviceName;
+use sennit_packet::Bitrate;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -34,8 +35,8 @@ struct ReadLink {
     interface: Spanned<String>,
     tier: u8,
     weight: u16,
-    up: Option<u64>,
-    down: Option<u64>,
+    up: Option<Bitrate>,
+    down: Option<Bitrate>,
     cost: u8,
     overflow: bool,
     cap: Option<u64>,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use sennit_engine::BadCode;
 use sennit_linux::DeviceName;
+use sennit_packet::Bitrate;
 
 use super::finding::Finding;
 use super::{Congestion, Delivery, Fec, Headers, Leak, Policy, Prefix, Share};
@@ -208,8 +209,8 @@ const RATES: [(&str, f64); 3] = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
 /// In bits per second: below it no tunnel works, above it no link goes.
 const RATE: std::ops::RangeInclusive<f64> = 100e3..=1000e9;
 
-/// `20Mbit`, in bits per second.
-pub(super) fn rate(typed: &str) -> Result<u64, Wrong> {
+/// `20Mbit`.
+pub(super) fn rate(typed: &str) -> Result<Bitrate, Wrong> {
     const HELP: &str = "write a rate like \"500kbit\", \"20Mbit\" or \"1.5Gbit\"";
     let lower = typed.to_ascii_lowercase();
     let digits = |c: char| c.is_ascii_digit() || c == '.';
@@ -234,7 +235,7 @@ pub(super) fn rate(typed: &str) -> Result<u64, Wrong> {
     if rate > *RATE.end() {
         return Err(Wrong::new(format!("{typed} is more than any link carries")).help(HELP));
     }
-    Ok(rate as u64)
+    Ok(Bitrate::bps(rate as u64))
 }
 
 /// An IP address that one can send to.

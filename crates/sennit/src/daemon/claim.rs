@@ -5,13 +5,17 @@
 //! left, when its config says something else by now ([`Last`]).
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
+    io::{Read as _, Write as _},
     path::{Path, PathBuf},
 };
 
-use sennit_linux::{DeviceName, Error, as_owner_of, nameservers};
+use sennit_linux::{DeviceName, Error, nameservers};
 
 use crate::{config::RUN_DIRECTORY, exit::Failure};
+
+/// A device and a path are shorter.
+const LONGEST: u64 = 16 << 10;
 
 /// Held for as long as the daemon runs; the kernel lets go of it when the process ends, however.
 #[derive(Debug)]
@@ -69,7 +73,7 @@ impl Claim {
         let path = file(directory, role);
         // Held for reading: a file that is written keeps its file system from being made read-only.
         let made = sennit_linux::open_private(&path);
-        let file = made.and_then(|_| File::open(&path)).ok();
+        let file = made.and_then(|_| sennit_linux::open_state(&path)).ok();
         match file.as_ref().map(File::try_lock) {
             Some(Err(TryLockError::WouldBlock)) => None,
             // A file system without locks.
@@ -82,7 +86,9 @@ impl Claim {
 impl Last {
     /// What the last daemon of this role has put down in its state directory, if one has.
     pub(crate) fn read(state: &Path, role: &str) -> Option<Self> {
-        let text = as_owner_of(state, || fs::read_to_string(file(state, role))).ok()?;
+        let mut text = String::new();
+        let file = sennit_linux::open_state(&file(state, role)).ok()?;
+        file.take(LONGEST).read_to_string(&mut text).ok()?;
         let (device, control) = text.trim_end().split_once('\n')?;
         Some(Self {
             device: device.parse().ok()?,
@@ -95,7 +101,12 @@ impl Last {
             return;
         }
         let text = format!("{}\n{}\n", self.device, self.control.display());
-        if let Err(error) = fs::write(file(state, role), text) {
+        // In place, as this is the file that is locked.
+        let written = sennit_linux::open_private(&file(state, role)).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(text.as_bytes())
+        });
+        if let Err(error) = written {
             tracing::debug!(%error, "the state directory does not tell who runs with it");
         }
     }
@@ -116,7 +127,7 @@ pub(super) fn clean_up_before(
         return;
     };
     // It runs, and this start is about to be refused.
-    if as_owner_of(state, || Claim::lock(state, role)).is_none() {
+    if Claim::lock(state, role).is_none() {
         return;
     }
     let directory = Path::new(RUN_DIRECTORY);

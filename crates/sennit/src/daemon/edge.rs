@@ -33,6 +33,7 @@ mod report;
 mod running;
 mod sharing;
 mod sorted;
+mod upkeep;
 mod watch;
 mod way;
 

@@ -106,7 +106,8 @@ impl Seen {
             self.locals.get(&(socket, remote.is_ipv6())).copied()
         };
         let tell = |tunnel: &facts::TunnelStatus| {
-            let name = tunnel.site.as_deref().and_then(|site| site.parse().ok());
+            let name = tunnel.site.as_ref();
+            let name = name.and_then(|site| site.as_str().parse().ok());
             let site = name.or_else(|| site.cloned())?;
             Some(self::tunnel(tunnel, site, &local, standings, self.at))
         };
@@ -255,7 +256,7 @@ fn path(
         recent_packets: recent.packets().into(),
         recent_lost_packets: recent.lost.into(),
         loss_ratio: recent.loss(),
-        rate_bytes_per_second: path.rtt.map(|_| path.rate as f64),
+        rate_bytes_per_second: path.rtt.map(|_| path.rate.as_bytes_per_second_f64()),
         cwnd_bytes: path.cwnd,
         congestion: path
             .congestion
@@ -336,7 +337,7 @@ fn flow(tunnel: &facts::TunnelStatus, flow: &facts::FlowStatus) -> FlowStatus {
         silent_seconds: account.silent.as_secs_f64(),
         sent_bytes: account.bytes,
         sent_packets: account.packets,
-        rate_bytes_per_second: account.rate as f64,
+        rate_bytes_per_second: account.rate.as_bytes_per_second_f64(),
         placement: placed.placement,
         thin: placed.thin,
         ordered: account.ordered && tunnel.numbered,

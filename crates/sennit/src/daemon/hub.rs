@@ -32,7 +32,7 @@ use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
     HubClasses, HubConfig as EngineConfig, SocketId, WORKER_OCTET, facts::LinkFacts,
 };
-use sennit_linux::{Footprint, as_owner_of, udp::LinkSocket};
+use sennit_linux::{Footprint, udp::LinkSocket};
 
 use super::{
     ReadAsRoot,
@@ -151,7 +151,7 @@ fn confine(
     let kept: [&Path; 1] = [&config.state];
     let user = confinement::hand_over(&kept, &config.files(file), user)?;
     claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
-    as_owner_of(&config.state, || identity::settle(&config.state))?;
+    identity::settle(&config.state)?;
     supervisor::find();
     let read = ReadAsRoot::load(file, &config.api, &config.notify)?;
     let helper = Helper::start()?;
@@ -216,7 +216,7 @@ fn engine_config(config: &HubConfig, workers: usize) -> EngineConfig {
             .map(IpNet::addr)
             .collect(),
         max_strangers: MAX_STRANGERS / workers,
-        site_limit: config.site_limit.map(|bits| bits / 8),
+        site_limit: config.site_limit,
         classes: classes(config),
         udp_flows: relay::flows_of_a_connection(config),
     }
@@ -350,6 +350,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>, found: &Fo
         pools: found.pools.clone(),
         config: None,
         certificate: None,
+        authority: found.authority.clone(),
         workers,
         confinement: confinement::status(),
     }

@@ -6,6 +6,7 @@
 
 use std::{io, sync::Arc};
 
+use sennit_engine::Woken;
 use sennit_linux::poller::Poller;
 
 use super::{
@@ -30,13 +31,17 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// The status of a worker with so many tunnels.
-    pub(super) fn status(self, tunnels: usize) -> WorkerStatus {
+    /// The status of a worker with so many tunnels, whose engine was woken so often.
+    pub(super) fn status(self, tunnels: usize, woken: &Woken) -> WorkerStatus {
         WorkerStatus {
             tunnels: tunnels as u64,
             handed_packets: self.handed,
             overflowed_packets: self.overflowed,
             unowned_packets: self.unowned,
+            woken: woken
+                .iter()
+                .map(|(timer, count)| (timer.word().into(), count))
+                .collect(),
             ..WorkerStatus::default()
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sennit_engine::facts::LinkFacts;
+use sennit_engine::{SiteId, facts::LinkFacts};
 
 use crate::status::{
     LinkState, LinkStatus, LinkTraffic, PathState, PathStatus, PublicStatus, Sighting,
@@ -36,7 +36,7 @@ fn sightings(paths: &[&PathStatus]) -> Vec<Sighting> {
 pub(super) fn sites(tunnels: &[TunnelStatus], facts: &[LinkFacts]) -> Vec<SiteStatus> {
     let mut by_site: BTreeMap<&str, Vec<&LinkFacts>> = BTreeMap::new();
     for link in facts {
-        let site = link.site.as_deref().unwrap_or_default();
+        let site = link.site.as_ref().map_or("", SiteId::as_str);
         by_site.entry(site).or_default().push(link);
     }
     let sites = tunnels.chunk_by(|one, other| one.site == other.site);
@@ -94,7 +94,7 @@ fn traffic<'a>(facts: impl Iterator<Item = &'a LinkFacts>, paths: &[&PathStatus]
     for link in facts {
         traffic.sent_bytes += link.sent_bytes;
         traffic.received_bytes += link.received_bytes;
-        traffic.delivered_bytes_per_second += link.delivers as f64;
+        traffic.delivered_bytes_per_second += link.delivers.as_bytes_per_second_f64();
     }
     let up = paths.iter().filter(|path| path.state == PathState::Up);
     traffic.rtt_seconds = up
@@ -110,6 +110,7 @@ fn traffic<'a>(facts: impl Iterator<Item = &'a LinkFacts>, paths: &[&PathStatus]
 mod tests {
     use sennit_core::ClassId;
     use sennit_engine::LinkId;
+    use sennit_packet::Bitrate;
 
     use super::*;
     use crate::daemon::tests::{link, path, tunnel};
@@ -143,7 +144,7 @@ mod tests {
             name: name.into(),
             site: site.map(Into::into),
             classes: vec![ClassId(0)],
-            delivers: 1000,
+            delivers: Bitrate::bytes_per_second(1000),
             sent_bytes,
             received_bytes: 1,
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sennit_core::{PathState, Policy, Worth, health::Reason};
 use sennit_engine::facts::{Choice, ChoiceReason, FecReason, PathStatus, SizeSource, TunnelStatus};
+use sennit_packet::Bitrate;
 
 pub(super) use self::flow::place;
 pub(super) use self::reserve::{Standing, Standings};
@@ -212,8 +213,9 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
         return String::new();
     };
     let carries = share.is_some_and(|share| share >= IDLE);
-    let rates: u64 = peers().map(|other| other.rate).sum();
-    let more = 100.0 * path.rate as f64 / rates.saturating_sub(path.rate).max(1) as f64;
+    let rates: Bitrate = peers().map(|other| other.rate).sum();
+    let bytes = |rate: Bitrate| rate.as_bytes_per_second() as f64;
+    let more = 100.0 * bytes(path.rate) / bytes(rates.saturating_sub(path.rate)).max(1.0);
     match path.worth {
         Worth::Slight => {
             return format!(
@@ -278,7 +280,7 @@ mod tests {
             losses: RecentLosses::default(),
             sent_bytes: 0,
             received_bytes: 0,
-            rate,
+            rate: Bitrate::bytes_per_second(rate),
             cwnd: 0,
             congestion: None,
             in_flight: 0,

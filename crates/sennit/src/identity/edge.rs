@@ -153,6 +153,11 @@ impl EdgeIdentity {
         })
     }
 
+    /// Removes the directory of an identity that nobody needs; what cannot be removed stays.
+    pub fn discard(state: &Path) {
+        let _ = files::remove_all_if_any(state);
+    }
+
     /// Nobody else joins in `state` meanwhile.
     ///
     /// # Errors

@@ -66,12 +66,20 @@ pub fn invite(
 ) -> Result<Invitation, IdentityError> {
     let secret = Secret::random();
     let expires = now + ttl;
-    store.invite(site, &secret.hash(), Some(expires), TokenKind::Invite, now)?;
+    let fingerprint = authority.fingerprint();
+    store.invite(
+        site,
+        &secret.hash(),
+        Some(expires),
+        TokenKind::Invite,
+        Some(fingerprint.as_bytes()),
+        now,
+    )?;
     let hubs = hubs.iter().take(MAX_HUBS).cloned().collect();
     Ok(Invitation {
         site: site.clone(),
         hubs,
-        authority: authority.fingerprint(),
+        authority: fingerprint,
         secret,
         expires,
     })
@@ -90,6 +98,7 @@ pub fn invite_bearer(
         &secret.hash(),
         ttl.map(|ttl| now + ttl),
         TokenKind::Bearer,
+        None,
         now,
     )?;
     Ok(format!("{BEARER_PREFIX}{}", secret.to_base64().as_str()))

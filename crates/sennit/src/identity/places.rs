@@ -5,15 +5,15 @@
 //! directory is called `finished`: then its files move up one by one in place of the former ones.
 //! Whoever reads does what is left of that first, so a crash at any moment leaves one or the other.
 
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, open, renameat};
-use rustix::io::Errno;
+use sennit_linux::Directory;
 
-use super::IdentityError;
+use super::{IdentityError, files};
 
 pub(super) const AUTHORITY_KEY: &str = "ca.key";
 pub(super) const AUTHORITY_CERTIFICATE: &str = "ca.pem";
@@ -60,13 +60,8 @@ pub fn mark(state: &Path) -> Mark {
 /// An empty directory for the next authority, which is of no meaning before [`begin`].
 pub(super) fn draft(state: &Path) -> Result<PathBuf, IdentityError> {
     let draft = state.join(DRAFT);
-    match fs::remove_dir_all(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove", &draft)(error));
-        }
-        _ => {}
-    }
-    sennit_linux::make_private_directory(&draft).map_err(failed("create", &draft))?;
+    files::remove_all_if_any(&draft)?;
+    files::within(&draft, "create", Directory::make_directory)?;
     Ok(draft)
 }
 
@@ -82,40 +77,45 @@ pub(super) fn finish(state: &Path) -> Result<(), IdentityError> {
 }
 
 /// Moves the files of a rotation that is finished to where they belong. A symbolic link in place of
-/// their directory leads root nowhere.
+/// their directory leads nowhere.
 pub(super) fn settle(state: &Path) -> Result<(), IdentityError> {
     let finished = state.join(FINISHED);
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::PATH | OFlags::CLOEXEC;
-    let from = match open(&finished, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        opened => opened.map_err(|error| failed("read", &finished)(error.into()))?,
+    let to = match Directory::open(state) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.map_err(failed("read", state))?,
+    };
+    let from = match to.inner(OsStr::new(FINISHED)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.map_err(failed("read", &finished))?,
     };
     for name in FILES {
-        let to = state.join(name);
-        match renameat(&from, name, CWD, &to) {
-            Err(Errno::NOENT) => {}
-            moved => moved.map_err(|error| failed("write", &to)(error.into()))?,
+        match to.take_from(&from, OsStr::new(name), OsStr::new(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("write", &state.join(name))(error));
+            }
+            _ => {}
         }
     }
-    sync(state)?;
+    to.sync().map_err(failed("write", state))?;
     // One that stays is empty, and does no harm.
-    let _ = fs::remove_dir_all(&finished);
+    let _ = to.remove_all(OsStr::new(FINISHED));
     Ok(())
 }
 
 fn rename(state: &Path, from: &str, to: &str) -> Result<(), IdentityError> {
-    let to = state.join(to);
-    fs::rename(state.join(from), &to).map_err(failed("write", &to))?;
-    sync(state)
+    files::within(&state.join(to), "write", |directory, to| {
+        directory.rename(OsStr::new(from), to)?;
+        directory.sync()
+    })
 }
 
-fn sync(state: &Path) -> Result<(), IdentityError> {
-    let synced = File::open(state).and_then(|directory| directory.sync_all());
-    synced.map_err(failed("write", state))
-}
-
+/// Whatever has the name, also a link: who goes on there hears that it is one.
 fn is_there(path: &Path) -> Result<bool, IdentityError> {
-    path.try_exists().map_err(failed("read", path))
+    let found = Directory::of(path).and_then(|(directory, name)| directory.find(&name));
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(found.map_err(failed("read", path))?.is_some()),
+    }
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {

@@ -183,6 +183,6 @@ pub fn finish_rotation(
     // Whoever has stolen the former authority's key may have these too.
     tickets::forget(state)?;
     places::finish(state)?;
-    store.end_rotation(rotation.present.as_bytes())?;
+    store.end_rotation(rotation.present.as_bytes(), rotation.locked_out())?;
     Ok(rotation)
 }

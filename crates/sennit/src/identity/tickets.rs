@@ -65,7 +65,7 @@ impl Tickets {
         let path = state.join(FILE);
         let keys = read(&path).unwrap_or_else(|error| {
             let aside = path.with_added_extension("damaged");
-            let kept = files::rename_if_any(&path, &aside);
+            let kept = files::rename_if_any(&path, aside.file_name().unwrap_or_default());
             let kept =
                 kept.map_or_else(|error| error.to_string(), |()| aside.display().to_string());
             tracing::warn!(

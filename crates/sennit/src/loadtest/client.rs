@@ -37,7 +37,7 @@ use super::{
     tls::{self, Exchange, Pin},
     visits::Visits,
     wire::{self, Network, Wire},
-    words::{Answer, Ask, Lines, Plan, Tick},
+    words::{Answer, Ask, Lines, Plan, Side, Tick},
 };
 
 /// What the round trip is without load, is looked at for so long.
@@ -79,6 +79,7 @@ pub struct Options {
 }
 
 /// Runs a test to its end, or until `stop`. If a link is to be emulated, it is checked first.
+/// What was measured before the server was lost is in the report, which says why there is no more.
 ///
 /// # Errors
 /// If nothing was measured.
@@ -120,6 +121,15 @@ pub(super) fn run_over<N: Network>(
     };
     client.leave();
     outcome
+}
+
+/// How a load came to its end.
+enum Ending {
+    Planned,
+    /// Somebody ended it before.
+    Interrupted,
+    /// There is nobody any more at the other end.
+    Broken(TestError),
 }
 
 struct Client<'a, N> {
@@ -210,8 +220,8 @@ impl<'a, N: Network> Client<'a, N> {
         self.join_all(&tls, &session)?;
         self.net.begin();
         let begun = self.begin(control, stream)?;
-        let interrupted = self.let_run(begun, progress)?;
-        self.finish(stream, (quiet, begun), handshake, interrupted)
+        let ending = self.let_run(begun, progress)?;
+        self.finish(stream, (quiet, begun), handshake, ending)
     }
 
     /// Probes leave while nothing else does: from when to when. Handshakes follow, and what their
@@ -239,6 +249,7 @@ impl<'a, N: Network> Client<'a, N> {
             return Err(self.nonsense());
         };
         let begun = self.net.now();
+        self.far.begin(begun);
         self.load.count_from(begun);
         let counted = self.counted(begun);
         let members = self.load.members().collect();
@@ -257,12 +268,12 @@ impl<'a, N: Network> Client<'a, N> {
         begun + Duration::from_secs_f64(self.options.plan.warmup_seconds)
     }
 
-    /// Waits for the end of the load; whether somebody ended it before.
+    /// Waits for the end of the load.
     fn let_run(
         &mut self,
         begun: Instant,
         progress: &mut dyn FnMut(&Second),
-    ) -> Result<bool, TestError> {
+    ) -> Result<Ending, TestError> {
         let plan = &self.options.plan;
         let span = Duration::from_secs_f64(plan.warmup_seconds + plan.seconds);
         let end = begun + span;
@@ -271,22 +282,30 @@ impl<'a, N: Network> Client<'a, N> {
             let until = (told + TOLD_EVERY).min(end);
             let ends = |client: &mut Self| client.is_complete().then_some(None);
             let ends = |client: &mut Self| client.broken().map(Some).or_else(|| ends(client));
-            if let Some(Some(ended)) = self.pump(until, ends)? {
-                return Err(self.explain(&ended));
-            }
+            let now_broken = self.pump(until, ends)?.flatten();
             let now = self.net.now();
+            if let Some(ended) = now_broken {
+                let error = self.explain(&ended);
+                return match now > self.counted(begun) + second::SHORTEST {
+                    true => Ok(Ending::Broken(error)),
+                    false => Err(error),
+                };
+            }
             if now.saturating_duration_since(told) > TOLD_EVERY / 2 {
                 let received = self.arrived(now);
                 progress(&self.second(begun, told, received - before));
                 (told, before) = (now, received);
             }
         }
-        Ok(self.is_stopped())
+        Ok(match self.is_stopped() {
+            true => Ending::Interrupted,
+            false => Ending::Planned,
+        })
     }
 
     /// What has arrived here and counts.
     fn arrived(&mut self, now: Instant) -> u64 {
-        let here = self.load.tick().bytes;
+        let here = self.load.tick(now).bytes;
         let Some([up, down]) = self.perf.as_ref().map(Caller::bytes) else {
             return here;
         };
@@ -305,7 +324,9 @@ impl<'a, N: Network> Client<'a, N> {
         let counted = self.counted(begun);
         let span = now.saturating_duration_since(from.max(counted));
         let counts = |wanted: bool| wanted && span > second::SHORTEST;
-        let probes = self.probes.as_ref().map(|probes| probes.between(from, now));
+        let probes = self.probes.as_ref();
+        let trips = probes.map(|probes| probes.answered_between(from, now));
+        let probes = probes.map(|probes| probes.between(from, now));
         let probes = probes.unwrap_or_default();
         let (here, there) = (self.load.symbols(), self.far.symbols());
         let protects = |wanted: bool| wanted && plan.fec.is_some();
@@ -316,11 +337,13 @@ impl<'a, N: Network> Client<'a, N> {
             up_bits_per_second: self.far.rate(counted).filter(|_| counts(plan.up)),
             down_bits_per_second: counts(plan.down)
                 .then(|| bytes as f64 * 8.0 / span.as_secs_f64()),
-            rtt: probes.times,
+            rtt: trips.unwrap_or_default(),
             probes: probes.sent,
             unanswered: probes.lost,
             up_fec: protects(plan.up).then(|| Symbols::of_way(here, there)),
             down_fec: protects(plan.down).then(|| Symbols::of_way(there, here)),
+            round: None,
+            configuration: None,
         }
     }
 
@@ -348,32 +371,63 @@ impl<'a, N: Network> Client<'a, N> {
         stream: Stream,
         (quiet, begun): (Range<Instant>, Instant),
         handshake: Handshakes,
-        interrupted: bool,
+        ending: Ending,
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
         self.load.stop(&mut *self.quic);
         self.asker.iter_mut().for_each(|all| all.stop(ended));
         self.visits.iter_mut().for_each(|all| all.stop(ended));
-        let stopped = std::mem::replace(&mut self.stop, &NEVER);
-        self.drain(ended)?;
-        let control = self.control.ok_or_else(|| self.nonsense())?;
         let span = ended.saturating_duration_since(self.counted(begun));
-        let stop = Ask::Stop {
-            messages: self.load.messages(&mut *self.quic),
-            seconds: span.as_secs_f64(),
+        let interrupted = matches!(ending, Ending::Interrupted);
+        let theirs = match ending {
+            Ending::Broken(error) => Err(error),
+            Ending::Planned | Ending::Interrupted => self.theirs(stream, span, ended),
         };
-        self.ask(control, stream, &stop);
-        let theirs = self.answer(control);
-        self.stop = stopped;
-        let Answer::Done(theirs) = theirs? else {
-            return Err(self.nonsense());
+        let (theirs, broken) = match theirs {
+            Ok(theirs) => (Ok(theirs), None),
+            Err(error) if span < second::SHORTEST => return Err(error),
+            Err(error) => (Err(self.far.received(self.counted(begun))), Some(error)),
         };
-        let sent = theirs.sent.messages;
-        let ours = self.load.side(&mut *self.quic, Some(sent), span, ended);
+        let sent = theirs.as_ref().ok().map(|theirs| theirs.sent.messages);
+        let ours = self.load.side(&mut *self.quic, sent, span, ended);
         let rtt = self.round_trips(quiet, self.counted(begun)..ended);
+        let theirs = theirs.unwrap_or_else(|received| {
+            Box::new(Side {
+                received,
+                ..Side::default()
+            })
+        });
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         self.add_questions(&mut report, &ours, ended);
-        Ok(report)
+        Ok(match broken {
+            Some(error) => report.broken_off(&error),
+            None => report,
+        })
+    }
+
+    /// What the far end measured, after what is on its way has arrived. It is asked in spite of who
+    /// wants to stop.
+    fn theirs(
+        &mut self,
+        stream: Stream,
+        span: Duration,
+        ended: Instant,
+    ) -> Result<Box<Side>, TestError> {
+        let stopped = std::mem::replace(&mut self.stop, &NEVER);
+        let answer = self.drain(ended).and_then(|()| {
+            let control = self.control.ok_or_else(|| self.nonsense())?;
+            let stop = Ask::Stop {
+                messages: self.load.messages(&mut *self.quic),
+                seconds: span.as_secs_f64(),
+            };
+            self.ask(control, stream, &stop);
+            self.answer(control)
+        });
+        self.stop = stopped;
+        match answer? {
+            Answer::Done(theirs) => Ok(theirs),
+            _ => Err(self.nonsense()),
+        }
     }
 
     /// Waits for what is on its way when the load ends.

@@ -54,11 +54,15 @@ pub struct Line {
     pub configuration: String,
     /// The figure's name.
     pub metric: String,
-    /// Over the rounds.
+    /// In how many rounds it was measured.
+    #[serde(default)]
+    pub measured: usize,
+    /// Over those rounds.
     pub value: Interval,
     /// Less the first configuration's of the same round; `None` for that one itself.
     pub difference: Option<Interval>,
-    /// Whether the interval of the difference leaves zero out; `None` without an interval.
+    /// Whether the interval of the difference leaves zero out; `None` without an interval, and if
+    /// one of both was not measured in each round: those that are missing may be the worst.
     pub differs: Option<bool>,
 }
 
@@ -243,11 +247,16 @@ fn line(metric: &Metric, name: &str, index: usize, rounds: &[Vec<Report>]) -> Op
     let pairs: Vec<f64> = pairs.collect();
     let value = Interval::new(&values)?;
     let difference = (index > 0).then(|| Interval::new(&pairs)).flatten();
+    let is_whole = pairs.len() == rounds.len();
     Some(Line {
         configuration: name.to_owned(),
         metric: metric.name.to_owned(),
+        measured: values.len(),
         value,
-        differs: difference.as_ref().and_then(Interval::leaves_out_zero),
+        differs: difference
+            .as_ref()
+            .filter(|_| is_whole)
+            .and_then(Interval::leaves_out_zero),
         difference,
     })
 }
@@ -261,7 +270,7 @@ impl Display for Comparison {
             .iter()
             .filter(|line| TOLD.contains(&&*line.metric));
         for line in told {
-            line.write(f)?;
+            line.write(self.rounds, f)?;
         }
         for (gate, passed, runs) in self.gates() {
             let verdict = if passed == runs { "passed" } else { "FAILED" };
@@ -298,7 +307,7 @@ impl Line {
         Some((value, signed + &range(difference), verdict))
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, rounds: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((value, difference, verdict)) = self.words() else {
             return Ok(());
         };
@@ -306,6 +315,10 @@ impl Line {
         let parts = [(", ", &*difference), (": ", verdict)];
         for (before, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
             write!(f, "{before}{part}")?;
+        }
+        if self.measured < rounds {
+            let measured = self.measured;
+            write!(f, " (measured in {measured} of {rounds} rounds)")?;
         }
         writeln!(f)
     }

@@ -238,6 +238,8 @@ mod tests {
                 recovered: 7,
                 ..Symbols::default()
             }),
+            round: None,
+            configuration: None,
         });
 
         let page = ask(exporter.address(), get);

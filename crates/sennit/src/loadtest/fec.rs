@@ -1,6 +1,6 @@
 //! Error correction of messages: what each end counts of it, and what both together come to.
 
-use std::{fmt, iter::Sum, ops::Add};
+use std::{collections::BTreeSet, fmt, iter::Sum, ops::Add};
 
 use sennit_fec::{Code, PATIENCE};
 use sennit_load::ArrivalFigures;
@@ -67,6 +67,38 @@ impl Sum for Symbols {
     }
 }
 
+/// What `auto` chose for a connection last, and what it saw then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FecChoice {
+    /// The code, by its word; `None` if messages are not protected.
+    pub code: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// Part of the packets that the path loses of late, as their sender knows from what is
+    /// acknowledged.
+    pub loss_ratio: f64,
+    /// How many times as long as by chance are the bursts in which they are lost.
+    pub burst: f64,
+}
+
+impl fmt::Display for FecChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (code, loss) = (
+            self.code.as_deref().unwrap_or("off"),
+            self.loss_ratio * 100.0,
+        );
+        write!(f, "{code}, as {} (sees {loss:.2} % lost", self.reason)?;
+        if self.loss_ratio > 0.0 {
+            write!(
+                f,
+                ", in bursts {:.1} times as long as by chance",
+                self.burst
+            )?;
+        }
+        write!(f, ")")
+    }
+}
+
 /// What error correction came to in a direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FecFigures {
@@ -74,6 +106,12 @@ pub struct FecFigures {
     pub code: String,
     /// What both ends counted.
     pub symbols: Symbols,
+    /// What `auto` chose last, for each connection; empty where the code was asked for by name.
+    #[serde(default)]
+    pub choices: Vec<FecChoice>,
+    /// Part of the messages that left protected: all of them where the code was asked for by name.
+    #[serde(default)]
+    pub protected_ratio: f64,
     /// Repairs for each message that was sent.
     pub overhead_ratio: f64,
     /// Messages that the network lost, over those that were sent.
@@ -89,13 +127,16 @@ impl FecFigures {
     pub(super) fn new(code: &str, symbols: Symbols, messages: &ArrivalFigures) -> Self {
         let back = symbols.recovered.saturating_sub(symbols.arrived_later);
         let lost = messages.lost.saturating_sub(back);
+        let of_sent = |count: u64| count as f64 / messages.sent.max(1) as f64;
         Self {
             code: code.to_owned(),
             symbols,
-            overhead_ratio: symbols.repairs_sent as f64 / symbols.sources_sent.max(1) as f64,
+            choices: Vec::new(),
+            protected_ratio: of_sent(symbols.sources_sent),
+            overhead_ratio: of_sent(symbols.repairs_sent),
             wire_loss_ratio: messages.loss_ratio,
             lost,
-            residual_loss_ratio: lost as f64 / messages.sent.max(1) as f64,
+            residual_loss_ratio: of_sent(lost),
         }
     }
 
@@ -112,7 +153,22 @@ impl FecFigures {
         })
     }
 
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The code, and of `auto` what it chose last.
+    pub(super) fn in_short(&self) -> String {
+        let chosen = self.choices.iter();
+        let chosen: BTreeSet<_> = chosen
+            .map(|it| it.code.as_deref().unwrap_or("off"))
+            .collect();
+        let chosen: Vec<_> = chosen.into_iter().collect();
+        match chosen.is_empty() {
+            true => self.code.clone(),
+            false => format!("{}: {}", self.code, chosen.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for FecFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Symbols {
             repairs_sent,
             repairs_received,
@@ -142,7 +198,19 @@ impl FecFigures {
             f,
             "\n  repaired {recovered} recovered, {arrived_later} of them arrived later; lost \
              {before:.2} % on the wire, {after:.2} % after repair"
-        )
+        )?;
+        let choices: BTreeSet<_> = self.choices.iter().map(ToString::to_string).collect();
+        for choice in choices {
+            writeln!(f, "  chose    {choice}")?;
+        }
+        if !self.choices.is_empty() {
+            let protected = self.protected_ratio * 100.0;
+            writeln!(
+                f,
+                "           {protected:.1} % of the messages were protected"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -180,6 +248,35 @@ mod tests {
     }
 
     #[test]
+    fn what_auto_chose_is_told_with_its_reason_once() {
+        let choice = FecChoice {
+            code: Some("rlc:1/10".into()),
+            reason: "what is lost is not sent again".into(),
+            loss_ratio: 0.051,
+            burst: 1.0,
+        };
+        let found = FecFigures {
+            code: "auto".into(),
+            choices: vec![choice.clone(), choice],
+            ..figures(Symbols {
+                sources_sent: 900,
+                ..Symbols::default()
+            })
+        };
+
+        let told = found.to_string();
+
+        let choice =
+            "chose    rlc:1/10, as what is lost is not sent again (sees 5.10 % lost, in bursts";
+        assert_eq!(told.matches(choice).count(), 1, "{told}");
+        assert!(
+            told.contains(" 90.0 % of the messages were protected"),
+            "{told}"
+        );
+        assert_eq!(found.in_short(), "auto: rlc:1/10");
+    }
+
+    #[test]
     fn what_a_far_end_claims_makes_no_loss_negative() {
         let found = figures(Symbols {
             repairs_sent: 9,
@@ -193,8 +290,8 @@ mod tests {
     #[test]
     fn more_repairs_than_the_code_says_are_explained() {
         let found = figures(Symbols {
-            sources_sent: 100,
-            repairs_sent: 200,
+            sources_sent: 1000,
+            repairs_sent: 2000,
             ..Symbols::default()
         });
 

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use protection::{Receiving, Sending};
 use sennit_engine::{BareEvent, BareStats, Stream};
-use sennit_fec::Code;
+use sennit_fec::Fec;
 use sennit_load::{Arrivals, Schedule};
 pub(super) use tally::Tally;
 
@@ -29,8 +29,8 @@ const TICK: f64 = 0.005;
 /// The connections of a load at one end.
 pub(super) struct Load {
     plan: Plan,
-    /// By what messages are protected, if they are.
-    code: Option<Code>,
+    /// How messages are protected.
+    fec: Fec,
     block: Bytes,
     members: BTreeMap<Id, Member>,
     memory: Memory,
@@ -82,9 +82,10 @@ struct Run {
 
 impl Load {
     pub(super) fn new(plan: &Plan) -> Self {
+        let fec = plan.fec.as_deref().and_then(|word| word.parse().ok());
         Self {
             plan: plan.clone(),
-            code: plan.fec.as_deref().and_then(|word| word.parse().ok()),
+            fec: fec.unwrap_or(Fec::Off),
             block: Bytes::from(vec![0x5a; BLOCK]),
             members: BTreeMap::new(),
             memory: Memory::before(),
@@ -145,7 +146,7 @@ impl Load {
             run.begun.push(id);
             if self.plan.message_bytes.is_some() {
                 let counts = run.counts;
-                self.begin_messages(id, counts);
+                self.begin_messages(id, counts, now);
             } else if let Some(member) = self.members.get_mut(&id) {
                 let open = |_| quic.open(id, false);
                 member.streams = (0..self.plan.streams).map_while(open).collect();
@@ -335,7 +336,9 @@ impl Load {
                     self.roomy.insert(*id);
                 }
             }
-            BareEvent::Datagram(id, bytes, arrived) => self.handle_message(*id, bytes, *arrived),
+            BareEvent::Datagram(id, bytes, arrived) => {
+                self.handle_message(quic, *id, bytes, *arrived);
+            }
             BareEvent::Lost(id, _) => self.lose(*id),
             BareEvent::Accepted(..)
             | BareEvent::Connected(_)
@@ -353,13 +356,14 @@ impl Load {
     }
 
     /// What arrived so far, and counts.
-    pub(super) fn tick(&mut self) -> Tick {
+    pub(super) fn tick(&mut self, now: Instant) -> Tick {
         self.memory.note_load();
         let run = self.run.as_ref();
         run.map_or(Tick::default(), |run| Tick {
             bytes: run.tally.bytes(),
             complete: run.tally.is_complete(),
             fec: self.symbols(),
+            seconds: Some(now.saturating_duration_since(run.start).as_secs_f64()),
         })
     }
 
@@ -431,6 +435,7 @@ impl Load {
             memory: self.memory,
             stack: quic.name(),
             fec: self.symbols_at_end(quic),
+            choices: self.choices(),
         }
     }
 

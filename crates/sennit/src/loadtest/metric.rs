@@ -299,6 +299,13 @@ pub const METRICS: &[Metric] = &[
         |r| r.requests.as_ref()?.latency.p99_seconds,
     ),
     metric(
+        "unanswered",
+        Unit::Plain,
+        false,
+        "requests that were due and had no answer at the end",
+        |r| Some(r.requests.as_ref()?.unanswered as f64),
+    ),
+    metric(
         "handshakes_per_second",
         Unit::Plain,
         true,

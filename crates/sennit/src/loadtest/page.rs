@@ -1,5 +1,7 @@
 //! What a test found as a page with plots.
 
+mod messages;
+
 use sennit_load::{Bins, Bucket, Machine, TimeFigures};
 use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Scale, Section, Table};
 
@@ -23,7 +25,15 @@ impl Report {
         for note in &self.notes {
             page = page.fact("note", note);
         }
-        page = page.with(self.throughput());
+        if self.ways().next().is_some() {
+            page = page.with(self.throughput());
+        }
+        if let Some(questions) = self.questions() {
+            page = page.with(questions);
+        }
+        if let Some(messages) = self.messages() {
+            page = page.with(messages);
+        }
         if let Some(repairs) = self.repairs() {
             page = page.with(repairs);
         }
@@ -44,20 +54,18 @@ impl Report {
     fn asked(&self) -> String {
         let plan = &self.plan;
         let (connections, congestion) = (plan.connections, &plan.congestion);
-        let load = match plan.message_bytes {
-            Some(bytes) => format!("messages of {bytes} bytes{}", plan.protection()),
-            None => format!("{} streams each", plan.streams),
-        };
+        let load = plan.load();
         let (seconds, warm_up) = (plan.seconds, plan.warmup_seconds);
         let ways = [(plan.up, "up"), (plan.down, "down")];
         let ways = ways.iter().filter(|(asked, _)| *asked).map(|(_, way)| *way);
         let ways = ways.collect::<Vec<_>>().join(" and ");
-        let rate = plan.rate_bits_per_second.map_or_else(
-            || "as much as there is room for".into(),
-            |rate| format!("{:.3} Mbit/s", rate / 1e6),
-        );
+        let much = match (ways.is_empty(), plan.rate_bits_per_second) {
+            (true, _) => String::new(),
+            (false, None) => format!(", {ways}, as much as there is room for"),
+            (false, Some(rate)) => format!(", {ways}, {:.3} Mbit/s", rate / 1e6),
+        };
         format!(
-            "{connections} connections, {load}, {ways}, {rate}, congestion {congestion}, \
+            "{connections} connections, {load}{much}, congestion {congestion}, \
              {seconds} s after {warm_up} s"
         )
     }
@@ -128,7 +136,7 @@ impl Report {
             let symbols = &fec.symbols;
             table.row([
                 name.to_owned(),
-                fec.code.clone(),
+                fec.in_short(),
                 symbols.sources_sent.to_string(),
                 symbols.repairs_sent.to_string(),
                 percent(fec.overhead_ratio),
@@ -142,6 +150,63 @@ impl Report {
             ]);
         }
         Some(Section::new("Error correction").with(Block::Table(table)))
+    }
+
+    /// What requests and newcomers found, if there were any.
+    fn questions(&self) -> Option<Section> {
+        let requests = self.requests.as_ref();
+        let handshakes = self.handshakes.as_ref();
+        let head = [
+            "", "complete", "not", "a second", "p50, ms", "p95", "p99", "most",
+        ];
+        let mut table = Table::new("", head);
+        let mut row = |name: &str, counts: [u64; 2], rate: f64, times: &TimeFigures| {
+            let counts = counts.map(|count| count.to_string());
+            let times = [
+                times.p50_seconds,
+                times.p95_seconds,
+                times.p99_seconds,
+                times.max_seconds,
+            ];
+            let start = [name.to_owned()].into_iter().chain(counts);
+            table.row(start.chain([format!("{rate:.1}")]).chain(times.map(in_ms)));
+        };
+        if let Some(it) = requests {
+            let counts = [it.answered, it.unanswered];
+            row("requests", counts, it.answers_per_second, &it.latency);
+        }
+        if let Some(it) = handshakes {
+            row(
+                "handshakes",
+                [it.complete, it.failed],
+                it.per_second,
+                &it.time,
+            );
+        }
+        let mut section = Section::new("Requests and newcomers");
+        if requests.is_some() || handshakes.is_some() {
+            section = section.with(Block::Table(table));
+        }
+        if let Some(it) = &self.responsiveness {
+            let head = [
+                "round trips a minute",
+                "confidence",
+                "by new connections",
+                "by requests",
+                "slowest 5 %",
+            ];
+            let rates =
+                [it.foreign_rpm, it.loaded_rpm, it.worst_rpm].map(|rpm| format!("{rpm:.0}"));
+            let mut table = Table::new("Responsiveness under load", head);
+            table.row(
+                [format!("{:.0}", it.rpm), it.confidence.word().to_owned()]
+                    .into_iter()
+                    .chain(rates),
+            );
+            section = section.with(Block::Table(table));
+        }
+        let any = requests.is_some() || handshakes.is_some() || self.responsiveness.is_some();
+        any.then_some(section)
     }
 
     fn latency(&self) -> Section {
@@ -184,8 +249,7 @@ impl Report {
                 p99_seconds,
                 max_seconds,
             ];
-            let ms = |it: Option<f64>| it.map_or("-".into(), |it| format!("{:.3}", it * 1e3));
-            table.row([name.to_owned()].into_iter().chain(all.map(ms)));
+            table.row([name.to_owned()].into_iter().chain(all.map(in_ms)));
         }
         let [spread, tail] = self.spread();
         Section::new("Latency")
@@ -301,6 +365,10 @@ impl Comparison {
             groups,
         })
     }
+}
+
+fn in_ms(seconds: Option<f64>) -> String {
+    seconds.map_or("-".into(), |it| format!("{:.3}", it * 1e3))
 }
 
 /// A page that says by what program and on which machine it was made, and how to make it again.

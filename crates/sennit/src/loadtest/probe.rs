@@ -21,8 +21,8 @@ const LENGTH: usize = 17;
 pub(super) struct Probes {
     schedule: Schedule,
     sent: Vec<Instant>,
-    /// Round trips of the probes that are answered, by number.
-    answered: Vec<Option<Duration>>,
+    /// When each was answered, by number, and its round trip.
+    answered: Vec<Option<(Instant, Duration)>>,
 }
 
 /// Round trips of probes that left within some time.
@@ -75,7 +75,7 @@ impl Probes {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         if let Some((sent, answered)) = self.sent.get(number).zip(self.answered.get_mut(number)) {
             let trip = arrived.saturating_duration_since(*sent);
-            answered.get_or_insert(trip.saturating_sub(kept));
+            answered.get_or_insert((arrived, trip.saturating_sub(kept)));
         }
     }
 
@@ -87,7 +87,7 @@ impl Probes {
         for (_, answered) in within {
             sent += 1;
             match answered {
-                Some(trip) => times.note(*trip),
+                Some((_, trip)) => times.note(*trip),
                 None => lost += 1,
             }
         }
@@ -99,9 +99,20 @@ impl Probes {
         }
     }
 
+    /// Round trips of probes whose answers arrived from `from` to `to`, whenever they left.
+    pub(super) fn answered_between(&self, from: Instant, to: Instant) -> TimeFigures {
+        let mut times = Times::default();
+        let within = self.answered.iter().flatten();
+        within
+            .filter(|(arrived, _)| (from..to).contains(arrived))
+            .for_each(|(_, trip)| times.note(*trip));
+        times.figures()
+    }
+
     /// The newest round trip.
     pub(super) fn newest(&self) -> Option<Duration> {
-        self.answered.iter().rev().copied().find_map(|trip| trip)
+        let (_, trip) = self.answered.iter().rev().copied().find_map(|it| it)?;
+        Some(trip)
     }
 }
 

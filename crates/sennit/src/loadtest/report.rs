@@ -9,6 +9,7 @@ use sennit_load::{ArrivalFigures, Bins, Bucket, TimeFigures};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    client::TestError,
     emulation::{Emulated, Passed},
     fec::FecFigures,
     requests::{RequestFigures, Requests},
@@ -50,6 +51,10 @@ pub struct Report {
     pub plan: Plan,
     /// Somebody ended it before its time.
     pub interrupted: bool,
+    /// Why the server was lost before it had told its figures: then those of the way up are what it
+    /// had said last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
     /// Payload that arrived, of both directions together.
     pub goodput_bits_per_second: f64,
     /// From the client to the server; `None` if that was not asked for.
@@ -236,20 +241,10 @@ impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan {
             connections,
-            streams,
             ref congestion,
-            message_bytes,
-            requests,
             ..
         } = self.plan;
-        let load = match (message_bytes, requests) {
-            (Some(bytes), _) => format!("messages of {bytes} bytes{}", self.plan.protection()),
-            (None, Some(Requests { concurrency, .. })) if streams == 0 => {
-                format!("{concurrency} request(s) at a time each")
-            }
-            (None, _) if streams == 0 => "no load".to_owned(),
-            (None, _) => format!("{streams} stream(s) each"),
-        };
+        let load = self.plan.load();
         let server = &self.server;
         writeln!(
             f,
@@ -291,7 +286,34 @@ impl Display for Report {
     }
 }
 
+impl Plan {
+    /// What each connection carries.
+    pub(super) fn load(&self) -> String {
+        match (self.message_bytes, self.requests, self.streams) {
+            (Some(bytes), ..) => format!("messages of {bytes} bytes{}", self.protection()),
+            (None, Some(Requests { concurrency, .. }), 0) => {
+                format!("{concurrency} request(s) at a time each")
+            }
+            (None, None, 0) => "no load".to_owned(),
+            (None, _, streams) => format!("{streams} stream(s) each"),
+        }
+    }
+}
+
 impl Report {
+    /// What there is although the server was lost.
+    pub(super) fn broken_off(mut self, error: &TestError) -> Self {
+        let error = error.to_string();
+        self.notes.push(format!(
+            "{error}: what the server received is what it had said last, and what it sent is not known"
+        ));
+        Self {
+            server_stack: None,
+            broken: Some(error),
+            ..self
+        }
+    }
+
     /// Only a run by another stack than ours is worth a line.
     fn write_stacks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stacks = [Some(self.client_stack), self.server_stack];
@@ -348,7 +370,11 @@ impl Way {
         // A sender of another stack does not say.
         if self.sent_packets > 0 {
             let lost = self.lost_packets as f64 / self.sent_packets as f64 * 100.0;
-            write!(f, ", {lost:.2} % of packets sent again")?;
+            let what = match self.messages {
+                Some(_) => "lost",
+                None => "sent again",
+            };
+            write!(f, ", {lost:.2} % of packets {what}")?;
         }
         if let Some(fairness) = self.fairness.filter(|_| self.flows > 1) {
             write!(f, ", fairness {fairness:.3} over {} flows", self.flows)?;
@@ -374,7 +400,7 @@ impl Way {
             loss_ratio * 100.0,
             millis(ipdv.p95_seconds)
         )?;
-        self.fec.as_ref().map_or(Ok(()), |fec| fec.write(f))
+        self.fec.as_ref().map_or(Ok(()), |fec| write!(f, "{fec}"))
     }
 }
 
@@ -475,6 +501,7 @@ impl Report {
             server: String::new(),
             plan: Plan::example(),
             interrupted: false,
+            broken: None,
             goodput_bits_per_second: 0.0,
             up: None,
             down: None,

@@ -44,11 +44,12 @@ pub struct Requests {
 pub struct RequestFigures {
     /// Answers that were complete in the time that counts.
     pub answered: u64,
-    /// Requests that had no complete answer at the end.
+    /// Requests that were due and had no complete answer at the end.
     pub unanswered: u64,
     /// Answers over the time that counts.
     pub answers_per_second: f64,
-    /// From when a request was due until its answer was complete.
+    /// From when a request was due until its answer was complete, or until the end, if it had
+    /// waited for longer by then than half of the others took.
     pub latency: TimeFigures,
     /// Those times one by one, roughly.
     pub latency_histogram: Vec<Bucket>,
@@ -74,6 +75,8 @@ pub(super) struct Asker {
     timed: Vec<(Instant, Duration)>,
     /// Those that were waited for at the end.
     unanswered: Vec<(Instant, Duration)>,
+    /// Requests that were due and were not even kept.
+    unasked: u64,
     bytes: u64,
     asks: bool,
 }
@@ -105,6 +108,7 @@ impl Asker {
             times: Times::default(),
             timed: Vec::new(),
             unanswered: Vec::new(),
+            unasked: 0,
             bytes: 0,
             asks: true,
         }
@@ -116,8 +120,9 @@ impl Asker {
         Some(schedule.next_at())
     }
 
-    /// No more is asked.
+    /// No more is asked, and what is answered from now on is late.
     pub(super) fn stop(&mut self, now: Instant) {
+        self.take_due(now);
         self.asks = false;
         let waits = |due: &Instant| (now, now.saturating_duration_since(*due));
         let all = self.asked.values().chain(&self.waiting);
@@ -129,13 +134,9 @@ impl Asker {
         if !self.asks {
             return;
         }
-        match &mut self.schedule {
-            Some(schedule) => {
-                while let Some(due) = schedule.take(now) {
-                    if self.waiting.len() < MOST_WAITING {
-                        self.waiting.push_back(due);
-                    }
-                }
+        match &self.schedule {
+            Some(_) => {
+                self.take_due(now);
                 while let Some(&due) = self.waiting.front()
                     && self.ask_somewhere(due, quic)
                 {
@@ -143,6 +144,18 @@ impl Asker {
                 }
             }
             None => while self.ask_somewhere(now, quic) {},
+        }
+    }
+
+    /// What is due by now waits for room.
+    fn take_due(&mut self, now: Instant) {
+        let due = |schedule: &mut Schedule| schedule.take(now);
+        while let Some(due) = self.schedule.as_mut().and_then(due) {
+            if self.waiting.len() < MOST_WAITING {
+                self.waiting.push_back(due);
+            } else {
+                self.unasked += 1;
+            }
         }
     }
 
@@ -231,13 +244,19 @@ impl Asker {
     }
 
     pub(super) fn figures(&self, span: Duration) -> RequestFigures {
-        let latency = self.times.figures();
+        let answered = self.times.figures();
+        let usual = answered.p50_seconds.unwrap_or(0.0);
+        let mut times = self.times.clone();
+        let waited = self.unanswered.iter().map(|(_, waited)| *waited);
+        waited
+            .filter(|waited| waited.as_secs_f64() > usual)
+            .for_each(|waited| times.note(waited));
         RequestFigures {
-            answered: latency.count,
-            unanswered: (self.asked.len() + self.waiting.len()) as u64,
-            answers_per_second: latency.count as f64 / span.as_secs_f64(),
-            latency,
-            latency_histogram: self.times.buckets(),
+            answered: answered.count,
+            unanswered: self.unanswered.len() as u64 + self.unasked,
+            answers_per_second: answered.count as f64 / span.as_secs_f64(),
+            latency: times.figures(),
+            latency_histogram: times.buckets(),
         }
     }
 }

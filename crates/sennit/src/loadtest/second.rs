@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use sennit_load::TimeFigures;
 use serde::{Deserialize, Serialize};
 
-use super::{fec::Symbols, words::Tick};
+use super::{
+    fec::Symbols,
+    words::{Received, Tick},
+};
 
 /// The version of this shape.
 pub const SCHEMA: &str = "sennit.test.second/1";
@@ -26,7 +29,7 @@ pub struct Second {
     pub up_bits_per_second: Option<f64>,
     /// Payload that arrived here; `None` in the warm-up.
     pub down_bits_per_second: Option<f64>,
-    /// Round trips of probes that left in this second.
+    /// Round trips of probes that were answered in this second, whenever they left.
     pub rtt: TimeFigures,
     /// Probes that left in this second.
     pub probes: u64,
@@ -37,9 +40,15 @@ pub struct Second {
     pub up_fec: Option<Symbols>,
     /// Error correction from the server to the client.
     pub down_fec: Option<Symbols>,
+    /// The round that it is of, from 1 on, of a test that is repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u16>,
+    /// The configuration that is tested, like `cc=bbr3`, of a test that is repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
 }
 
-/// How much arrived until when.
+/// How much arrived until when, by the clock of the far end if it tells the time.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Instant,
@@ -53,18 +62,32 @@ pub(super) struct Far {
     newest: Option<Mark>,
     complete: bool,
     fec: Symbols,
+    /// When it began, as far as this end knows.
+    began: Option<Instant>,
     /// What was said since somebody last asked.
     is_fresh: bool,
 }
 
 impl Far {
+    /// It begins now.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.began = Some(now);
+    }
+
     pub(super) fn hear(&mut self, tick: Tick, at: Instant) {
         let Tick {
             bytes,
             complete,
             fec,
+            seconds,
         } = tick;
         self.fec = fec;
+        // What it says may be held up on its way here.
+        let of_test = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
+        let said = seconds.and_then(of_test).zip(self.began);
+        let at = said
+            .and_then(|(time, began)| began.checked_add(time))
+            .unwrap_or(at);
         self.before = self.newest.replace(Mark { at, bytes });
         self.complete |= complete;
         self.is_fresh = true;
@@ -72,6 +95,16 @@ impl Far {
 
     pub(super) fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// What had arrived there by when it was last heard of, as far as that counts.
+    pub(super) fn received(&self, counted: Instant) -> Received {
+        let seconds = |mark: Mark| mark.at.saturating_duration_since(counted).as_secs_f64();
+        Received {
+            seconds: self.newest.map_or(0.0, seconds),
+            bytes: self.newest.map_or(0, |mark| mark.bytes),
+            ..Received::default()
+        }
     }
 
     /// What error correction has done there.
@@ -100,7 +133,8 @@ impl Second {
          up_sources_sent,up_sources_received,up_repairs_sent,up_repairs_received,\
          up_recovered,up_arrived_later,up_unneeded,up_failed,up_malformed,\
          down_sources_sent,down_sources_received,down_repairs_sent,down_repairs_received,\
-         down_recovered,down_arrived_later,down_unneeded,down_failed,down_malformed";
+         down_recovered,down_arrived_later,down_unneeded,down_failed,down_malformed,\
+         round,configuration";
 
     /// A line of a table, without its end.
     #[must_use]
@@ -118,7 +152,22 @@ impl Second {
             self.probes.to_string(),
             self.unanswered.to_string(),
         ];
-        row.into_iter().chain(fec).collect::<Vec<_>>().join(",")
+        let of = [
+            self.round
+                .map(|round| round.to_string())
+                .unwrap_or_default(),
+            quoted(self.configuration.as_deref().unwrap_or_default()),
+        ];
+        let fields = row.into_iter().chain(fec).chain(of);
+        fields.collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A field of a table (RFC 4180 §2): a profile's name may have commas.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
     }
 }
 
@@ -161,6 +210,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_heard_late_is_of_the_time_that_the_far_end_says() {
+        let begun = Instant::now();
+        let mut far = Far::default();
+        far.begin(begun);
+        for (seconds, bytes, late) in [(1.0, 1000, 0.0), (2.0, 2000, 0.8), (3.0, 3000, 0.0)] {
+            let tick = Tick {
+                bytes,
+                seconds: Some(seconds),
+                ..Tick::default()
+            };
+            far.hear(tick, begun + Duration::from_secs_f64(seconds + late));
+            assert_eq!(far.rate(begun), Some(8000.0), "at {seconds} s");
+        }
+    }
+
+    #[test]
     fn a_row_has_a_field_for_each_column_known_or_not() {
         let second = Second {
             schema: SCHEMA.into(),
@@ -178,9 +243,14 @@ mod tests {
                 recovered: 7,
                 ..Symbols::default()
             }),
+            round: Some(3),
+            configuration: Some("profile=lte".into()),
         };
         let row = second.row();
-        assert_eq!(row, "2,1,,5000000,,,,50,50,,,,,,,,,,400,0,80,0,7,0,0,0,0");
+        assert_eq!(
+            row,
+            "2,1,,5000000,,,,50,50,,,,,,,,,,400,0,80,0,7,0,0,0,0,3,profile=lte"
+        );
         assert_eq!(row.split(',').count(), Second::COLUMNS.split(',').count());
     }
 }

@@ -220,20 +220,20 @@ impl<N: Network> Serving<N> {
             session.load.fill(&mut *self.quic, now);
         }
         let sweeps = now >= self.swept + SWEEP;
-        self.tell(sweeps);
+        self.tell(sweeps, now);
         if sweeps {
             self.sweep(now);
         }
     }
 
     /// Tells clients how much has arrived: all of them, or those for whom it is all.
-    fn tell(&mut self, all: bool) {
+    fn tell(&mut self, all: bool, now: Instant) {
         for (&id, session) in &mut self.sessions {
             let complete = session.load.is_complete() && !session.told_complete;
             let tells = session.load.has_begun() && (all || complete);
             if let Some((stream, _)) = self.lines.get(&id).filter(|_| tells) {
                 session.told_complete |= complete;
-                let tick = Answer::Tick(session.load.tick());
+                let tick = Answer::Tick(session.load.tick(now));
                 self.quic.write(id, *stream, &Bytes::from(line(&tick)));
             }
         }

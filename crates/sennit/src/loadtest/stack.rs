@@ -18,7 +18,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::{ClientConfig, ServerConfig};
 use sennit_core::Congestion;
 use sennit_engine::{
-    Bare, BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, ConnId, Stream,
+    Bare, BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, ConnId, FecOutlook, Stream,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,15 @@ impl StackName {
             (Self::Sennit, _)
             | (Self::Quinn, Congestion::Auto | Congestion::Cubic | Congestion::Bbr) => true,
             (Self::Quinn, Congestion::Bbr3 | Congestion::Follow) => false,
+        }
+    }
+
+    /// Whether it tells what it loses, by which `auto` error correction chooses a code.
+    #[must_use]
+    pub fn tells_losses(self) -> bool {
+        match self {
+            Self::Sennit => true,
+            Self::Quinn => false,
         }
     }
 
@@ -137,6 +146,9 @@ pub(super) trait Stack {
     /// The word of the congestion controller that runs.
     fn controller(&self, id: ConnId) -> Option<String>;
     fn stats(&mut self, id: ConnId) -> Option<BareStats>;
+    /// What `auto` error correction goes by where so many datagrams have been sent; `None` if
+    /// nothing is known yet, and of a stack that does not [tell](StackName::tells_losses).
+    fn outlook(&mut self, id: ConnId, sent: u64, now: Instant) -> Option<FecOutlook>;
 
     fn handle_datagrams(&mut self, from: BareReceived, data: BytesMut, now: Instant);
     fn handle_timeout(&mut self, now: Instant);
@@ -238,6 +250,10 @@ impl Stack for Bare {
 
     fn stats(&mut self, id: ConnId) -> Option<BareStats> {
         Self::stats(self, id)
+    }
+
+    fn outlook(&mut self, id: ConnId, sent: u64, now: Instant) -> Option<FecOutlook> {
+        Self::outlook(self, id, sent, now)
     }
 
     fn handle_datagrams(&mut self, from: BareReceived, data: BytesMut, now: Instant) {

@@ -10,7 +10,11 @@ use std::ops::RangeInclusive;
 use sennit_load::{ArrivalFigures, Bins};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{fec::Symbols, requests::Requests, stack::StackName};
+use super::{
+    fec::{FecChoice, Symbols},
+    requests::Requests,
+    stack::StackName,
+};
 
 /// What a client wants to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +41,8 @@ pub struct Plan {
     pub bytes: Option<u64>,
     /// Bytes of each message that is sent once or never, in a DATAGRAM frame; `None`: no messages.
     pub message_bytes: Option<u16>,
-    /// The code by which messages are protected in each direction, by its word; `None`: by none.
+    /// The code by which messages are protected in each direction, by its word, or `auto`; `None`:
+    /// by none.
     pub fec: Option<String>,
     /// Payload bits a second of all connections together in each direction; `None`: all there is
     /// room for.
@@ -112,6 +117,9 @@ pub(super) struct Tick {
     /// What error correction did there.
     #[serde(default)]
     pub(super) fec: Symbols,
+    /// Since it began, by its own clock; `None` of a server that does not say.
+    #[serde(default)]
+    pub(super) seconds: Option<f64>,
 }
 
 /// Memory of the process of one end; what is not known is `None`.
@@ -141,6 +149,9 @@ pub(super) struct Side {
     /// What error correction did.
     #[serde(default)]
     pub(super) fec: Symbols,
+    /// What `auto` chose last for each connection on which this end sends.
+    #[serde(default)]
+    pub(super) choices: Vec<FecChoice>,
 }
 
 /// What one end received while the load ran.

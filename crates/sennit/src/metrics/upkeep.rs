@@ -104,6 +104,20 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "sennit_worker_woken",
+        kind: Kind::Counter,
+        unit: None,
+        help: "How often a timer of the tunnels woke a worker, by what the timer is for.",
+        labels: &["worker", "timer"],
+        read: |from, to| {
+            for (number, worker) in from.status.workers.iter().enumerate() {
+                for (timer, count) in &worker.woken {
+                    to.add(&[&number.to_string(), timer], *count as f64);
+                }
+            }
+        },
+    },
+    Metric {
         name: "sennit_handshakes",
         kind: Kind::Counter,
         unit: None,

@@ -7,7 +7,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{LONGEST_PAUSE, message::Target};
+use super::{FIRST_PAUSE, LONGEST_PAUSE, MOST_TRIES, message::Target};
 use crate::{
     journal::Record,
     sqlite::{self, SqliteError},
@@ -22,8 +22,10 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS cursor (id INTEGER PRIMARY KEY CHECK (id = 1), event INTEGER NOT NULL);";
 /// Events that wait for one target; older ones are given up for newer.
 const MOST_WAITING: i64 = 1000;
-/// Sent in one turn.
+/// Sent to one target in one turn.
 const TURN: i64 = 32;
+/// Whether an event is to be sent at `?2`, where none is put off beyond `?3`.
+const DUE: &str = "(due <= ?2 OR due > ?3)";
 
 pub(super) struct Outbox {
     db: Connection,
@@ -90,16 +92,17 @@ impl Outbox {
         Ok(tx.commit()?)
     }
 
-    /// What is to be sent now, the oldest first of those that were tried as often. One that nobody
-    /// ever takes holds up no other. What was put off further than anything is was put off by a
-    /// clock that was wrong.
-    pub(super) fn due(&self, now: SystemTime) -> Result<Vec<Entry>, SqliteError> {
-        let mut query = self.db.prepare(
-            "SELECT event, target, tries, record FROM outbox WHERE due <= ?1 OR due > ?2
-             ORDER BY tries, event LIMIT ?3",
-        )?;
+    /// What waits for a target, the oldest first, if any of it is to be sent now: a link that came
+    /// back is not told of before it was lost. What was put off further than anything is was put
+    /// off by a clock that was wrong.
+    pub(super) fn due(&self, target: &str, now: SystemTime) -> Result<Vec<Entry>, SqliteError> {
+        let mut query = self.db.prepare(&format!(
+            "SELECT event, target, tries, record FROM outbox WHERE target = ?1
+             AND EXISTS (SELECT 1 FROM outbox WHERE target = ?1 AND {DUE})
+             ORDER BY event LIMIT ?4"
+        ))?;
         let latest = millis(now + LONGEST_PAUSE);
-        let rows = query.query_map(params![millis(now), latest, TURN], |row| {
+        let rows = query.query_map(params![target, millis(now), latest, TURN], |row| {
             let (event, target): (i64, String) = (row.get(0)?, row.get(1)?);
             Ok((
                 event,
@@ -123,6 +126,15 @@ impl Outbox {
         Ok(due)
     }
 
+    /// Forgets what waits for those that are not told of anything any more.
+    pub(super) fn keep(&mut self, targets: &[Target]) -> Result<(), SqliteError> {
+        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+        let names = serde_json::to_string(&names).expect("names become JSON");
+        let delete = "DELETE FROM outbox WHERE target NOT IN (SELECT value FROM json_each(?1))";
+        self.db.execute(delete, [names])?;
+        Ok(())
+    }
+
     /// A target takes what it is told: nothing waits for it any more.
     pub(super) fn hurry(&mut self, target: &str) -> Result<(), SqliteError> {
         let update = "UPDATE outbox SET due = 0 WHERE target = ?1 AND due > 0";
@@ -137,18 +149,28 @@ impl Outbox {
         Ok(())
     }
 
-    /// Tries this one later, and what else waits for that target behind it.
-    pub(super) fn put_off(&mut self, entry: &Entry, until: SystemTime) -> Result<(), SqliteError> {
+    /// The target took nothing: what is due for it is tried later, each after a pause of its own.
+    /// Returns how many events were given up, as they have been tried so often.
+    pub(super) fn put_off(&mut self, target: &str, now: SystemTime) -> Result<usize, SqliteError> {
+        let latest = millis(now + LONGEST_PAUSE);
+        let (first, longest) = (
+            FIRST_PAUSE.as_millis() as i64,
+            LONGEST_PAUSE.as_millis() as i64,
+        );
         let tx = self.db.transaction()?;
         tx.execute(
-            "UPDATE outbox SET tries = tries + 1 WHERE event = ?1 AND target = ?2",
-            params![entry.event, entry.target],
+            &format!(
+                "UPDATE outbox SET tries = tries + 1, due = ?2 + min(?4 << min(tries, 16), ?5)
+                 WHERE target = ?1 AND {DUE}"
+            ),
+            params![target, millis(now), latest, first, longest],
         )?;
-        tx.execute(
-            "UPDATE outbox SET due = max(due, ?2) WHERE target = ?1",
-            params![entry.target, millis(until)],
+        let given_up = tx.execute(
+            "DELETE FROM outbox WHERE target = ?1 AND tries >= ?2",
+            params![target, MOST_TRIES],
         )?;
-        Ok(tx.commit()?)
+        tx.commit()?;
+        Ok(given_up)
     }
 }
 
@@ -166,15 +188,20 @@ mod tests {
         journal::{Keeper, Wanted},
     };
 
-    #[test]
-    fn what_was_put_off_while_the_clock_was_ahead_is_told_when_that_is_set_right() {
-        let dir = tempfile::tempdir().unwrap();
-        let keeper = Keeper::start(&dir.path().join("journal.db")).unwrap();
-        keeper.journal().note(Event::ReloadReverted);
-        let records = keeper.journal().read(&Wanted {
-            wait_seconds: Some(20),
-            ..Wanted::default()
-        });
+    /// An outbox for one target with so many events.
+    fn outbox(dir: &Path, events: usize) -> Outbox {
+        let keeper = Keeper::start(&dir.join("journal.db")).unwrap();
+        for _ in 0..events {
+            keeper.journal().note(Event::ReloadReverted);
+        }
+        let mut records = Vec::new();
+        while records.len() < events {
+            let wanted = Wanted {
+                wait_seconds: Some(20),
+                ..Wanted::default()
+            };
+            records = keeper.journal().read(&wanted).events;
+        }
         let target = Target::load(&Notify {
             name: "ops".into(),
             kind: NotifyKind::Ntfy,
@@ -182,18 +209,56 @@ mod tests {
             secret: None,
             events: vec!["reload_reverted".into()],
         });
-        let mut outbox = Outbox::open(&dir.path().join("outbox.db")).unwrap();
+        let mut outbox = Outbox::open(&dir.join("outbox.db")).unwrap();
+        outbox.take(&records, &[target.unwrap()], None).unwrap();
         outbox
-            .take(&records.events, &[target.unwrap()], None)
-            .unwrap();
-        let now = SystemTime::now();
-        let entry = outbox.due(now).unwrap().remove(0);
+    }
 
-        outbox.put_off(&entry, now + LONGEST_PAUSE).unwrap();
-        assert!(outbox.due(now).unwrap().is_empty());
+    #[test]
+    fn what_was_put_off_while_the_clock_was_ahead_is_told_when_that_is_set_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outbox = outbox(dir.path(), 1);
+        let now = SystemTime::now();
+
+        outbox.put_off("ops", now).unwrap();
+        assert!(outbox.due("ops", now).unwrap().is_empty());
 
         let ahead = now + Duration::from_secs(366 * 86_400);
-        outbox.put_off(&entry, ahead).unwrap();
-        assert_eq!(outbox.due(now).unwrap().len(), 1);
+        outbox.put_off("ops", ahead).unwrap();
+        assert_eq!(outbox.due("ops", now).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn events_are_told_in_their_order_however_often_each_was_tried() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outbox = outbox(dir.path(), 2);
+        let now = SystemTime::now();
+        outbox.put_off("ops", now).unwrap();
+        // The second has come meanwhile, and is to be told at once.
+        let newer =
+            "UPDATE outbox SET tries = 0, due = 0 WHERE event = (SELECT max(event) FROM outbox)";
+        outbox.db.execute(newer, []).unwrap();
+
+        let due = outbox.due("ops", now).unwrap();
+
+        assert_eq!(due.len(), 2);
+        assert!(due[0].event < due[1].event, "{due:?}");
+        assert_eq!((due[0].tries, due[1].tries), (1, 0));
+    }
+
+    #[test]
+    fn all_events_of_a_target_that_is_away_are_given_up_after_a_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outbox = outbox(dir.path(), 5);
+        let (mut now, mut given_up) = (SystemTime::now(), 0);
+        let begun = now;
+        while given_up < 5 {
+            if !outbox.due("ops", now).unwrap().is_empty() {
+                given_up += outbox.put_off("ops", now).unwrap();
+            }
+            now += FIRST_PAUSE;
+        }
+        let hours = now.duration_since(begun).unwrap().as_secs() / 3_600;
+        assert!((12..36).contains(&hours), "{hours}");
     }
 }

@@ -17,6 +17,33 @@ use tokio_rustls::TlsConnector;
 /// For one attempt, all of it.
 const WITHIN: Duration = Duration::from_secs(15);
 
+/// Why the other side has not got a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unsent {
+    /// It is away, or takes nothing for now.
+    #[error("{0}")]
+    Away(String),
+    /// It will never take this one.
+    #[error("the answer is {0}")]
+    Refused(StatusCode),
+}
+
+impl Unsent {
+    fn of(status: StatusCode) -> Self {
+        // An address, a token or a proxy may be set right, and then the same is taken.
+        const OF_THIS_ONE: [StatusCode; 3] = [
+            StatusCode::BAD_REQUEST,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ];
+        if OF_THIS_ONE.contains(&status) {
+            Self::Refused(status)
+        } else {
+            Self::Away(format!("the answer is {status}"))
+        }
+    }
+}
+
 pub(super) struct Sender {
     runtime: Runtime,
     tls: TlsConnector,
@@ -44,13 +71,13 @@ impl Sender {
     }
 
     /// Sends a request, and says why the other side has not taken it.
-    pub(super) fn send(&self, request: Request<String>) -> Result<(), String> {
+    pub(super) fn send(&self, request: Request<String>) -> Result<(), Unsent> {
         let sent = async { timeout(WITHIN, self.exchange(request)).await };
         match self.runtime.block_on(sent) {
             Ok(Ok(status)) if status.is_success() => Ok(()),
-            Ok(Ok(status)) => Err(format!("the answer is {status}")),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("there is no answer in time".into()),
+            Ok(Ok(status)) => Err(Unsent::of(status)),
+            Ok(Err(error)) => Err(Unsent::Away(error.to_string())),
+            Err(_) => Err(Unsent::Away("there is no answer in time".into())),
         }
     }
 

@@ -157,6 +157,10 @@ impl Course {
             if report.interrupted {
                 return Ok(Outcome::Interrupted);
             }
+            if let Some(message) = report.broken {
+                let code = "failed".into();
+                return Err(Trouble { code, message });
+            }
         }
         Ok(Outcome::Whole)
     }

@@ -1,12 +1,14 @@
 //! Which authority certificates are of, while one takes the place of another.
 //!
-//! A certificate of which the table does not say it is of the first authority that the hub had.
+//! A certificate or invitation of which the table does not say it is of the first authority that
+//! the hub had.
 
 use std::time::SystemTime;
 
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
 
-use super::error::Result;
+use super::error::{Outcome, Result};
 use super::grant::put;
 use super::{CertificateRecord, Digest, Store, instant, seconds, site_name};
 use crate::site::SiteName;
@@ -14,6 +16,22 @@ use crate::site::SiteName;
 const PRESENT: &str = "authority.present";
 const FORMER: &str = "authority.former";
 const SINCE: &str = "authority.since";
+const STEPS: &str = "authority.steps";
+/// Steps that are kept until a hub runs; an operator takes two in years.
+const MOST_STEPS: usize = 20;
+
+/// What an operator has done to the authority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthorityStep {
+    /// The present one takes the place of the former, and both are good.
+    Begun { present: Digest },
+    /// The former one is dropped, by which these sites were locked out.
+    Finished {
+        present: Digest,
+        locked_out: Vec<String>,
+    },
+}
 
 impl Store {
     /// An authority takes the place of the one there was.
@@ -28,6 +46,11 @@ impl Store {
                 "UPDATE certificates SET authority = ?1 WHERE authority IS NULL",
                 [former],
             )?;
+            tx.execute(
+                "UPDATE tokens SET authority = ?1 WHERE kind = 'invite' AND authority IS NULL",
+                [former],
+            )?;
+            add_step(tx, AuthorityStep::Begun { present: *present })?;
             put(tx, FORMER, &hex(former))?;
             put(tx, PRESENT, &hex(present))?;
             put(tx, SINCE, &seconds(now).to_string())
@@ -44,29 +67,38 @@ impl Store {
         Ok(since.map(instant))
     }
 
-    /// The sites with an invitation that is older than the rotation, and that somebody may use.
+    /// The sites with an invitation that names the former authority, and that somebody may use.
     pub fn stale_invitations(&self, now: SystemTime) -> Result<Vec<SiteName>> {
         self.run(|db| {
             let mut query = db.prepare(
                 "SELECT site FROM tokens JOIN sites ON sites.name = site
                  WHERE kind = 'invite' AND used_by IS NULL AND sites.revoked IS NULL
                    AND expires > ?1
-                   AND tokens.created <= (SELECT CAST(value AS INTEGER) FROM hub WHERE key = ?2)
+                   AND hex(tokens.authority) = (SELECT value FROM hub WHERE key = ?2)
                  ORDER BY site",
             )?;
-            let rows = query.query_map(params![seconds(now), SINCE], |row| site_name(row, 0))?;
+            let rows = query.query_map(params![seconds(now), FORMER], |row| site_name(row, 0))?;
             rows.collect()
         })
     }
 
-    /// The former authority is gone, with its certificates and the invitations that name it.
-    pub fn end_rotation(&mut self, present: &Digest) -> Result<()> {
+    /// The former authority is gone, with its certificates and the invitations that name it; these
+    /// sites have no other.
+    pub fn end_rotation(&mut self, present: &Digest, locked_out: Vec<String>) -> Result<()> {
         self.trust_only(&[*present])?;
         self.write(|tx| {
             tx.execute(
                 "DELETE FROM tokens WHERE kind = 'invite' AND used_by IS NULL
-                 AND created <= (SELECT CAST(value AS INTEGER) FROM hub WHERE key = ?1)",
-                [SINCE],
+                 AND hex(authority) = (SELECT value FROM hub WHERE key = ?1)",
+                [FORMER],
+            )?;
+            let present = *present;
+            add_step(
+                tx,
+                AuthorityStep::Finished {
+                    present,
+                    locked_out,
+                },
             )?;
             tx.execute(
                 "DELETE FROM hub WHERE key IN (?1, ?2, ?3)",
@@ -76,14 +108,28 @@ impl Store {
         })
     }
 
-    /// Certificates of other authorities than these are not good any more.
+    /// What was done to the authority since somebody asked last.
+    pub fn take_authority_steps(&mut self) -> Result<Vec<AuthorityStep>> {
+        // Mostly there is nothing, and no need to write.
+        if self.run(steps)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.write(|tx| {
+            let taken = steps(tx)?;
+            tx.execute("DELETE FROM hub WHERE key = ?1", [STEPS])?;
+            Ok(taken)
+        })
+    }
+
+    /// Certificates of these authorities are good, and those of others are not. So a hub that has
+    /// its former keys back from a copy knows its former sites again.
     pub fn trust_only(&mut self, authorities: &[Digest]) -> Result<()> {
         let (Some(first), Some(last)) = (authorities.first(), authorities.last()) else {
             return Ok(());
         };
-        let void = "UPDATE certificates SET dropped = 1
-                    WHERE NOT dropped AND authority NOT IN (?1, ?2)";
-        self.run(|db| db.execute(void, [first, last]))?;
+        let judge = "UPDATE certificates SET dropped = authority NOT IN (?1, ?2)
+                     WHERE dropped <> (authority NOT IN (?1, ?2))";
+        self.run(|db| db.execute(judge, [first, last]))?;
         Ok(())
     }
 
@@ -112,6 +158,22 @@ impl Store {
                       ORDER BY not_after DESC LIMIT 1";
         self.certificate_where(newest, params![site.as_str(), key, authority])
     }
+}
+
+fn add_step(tx: &Connection, step: AuthorityStep) -> Outcome<()> {
+    let mut all = steps(tx)?;
+    all.push(step);
+    let left_out = all.len().saturating_sub(MOST_STEPS);
+    let text = serde_json::to_string(&all[left_out..]).expect("names and numbers become JSON");
+    put(tx, STEPS, &text)
+}
+
+fn steps(db: &Connection) -> rusqlite::Result<Vec<AuthorityStep>> {
+    let query = "SELECT value FROM hub WHERE key = ?1";
+    let found = db.query_row(query, [STEPS], |row| row.get::<_, String>(0));
+    // Those of another version tell this one nothing.
+    let parse = |text: String| serde_json::from_str(&text).unwrap_or_default();
+    Ok(found.optional()?.map_or_else(Vec::new, parse))
 }
 
 fn hex(digest: &Digest) -> String {

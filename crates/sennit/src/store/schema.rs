@@ -17,7 +17,7 @@ struct Step {
     then: fn(&Connection) -> rusqlite::Result<()>,
 }
 
-const STEPS: [Step; 3] = [
+const STEPS: [Step; 4] = [
     Step {
         sql: FIRST,
         then: |_| Ok(()),
@@ -28,6 +28,10 @@ const STEPS: [Step; 3] = [
     },
     Step {
         sql: AUTHORITIES,
+        then: |_| Ok(()),
+    },
+    Step {
+        sql: INVITED_BY,
         then: |_| Ok(()),
     },
 ];
@@ -87,6 +91,18 @@ const AUTHORITIES: &str = "
     ALTER TABLE certificates ADD COLUMN dropped INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE certificates ADD COLUMN shown INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE sites ADD COLUMN moves INTEGER NOT NULL DEFAULT 1;
+";
+
+/// An invitation says itself which authority it names; in the midst of a rotation the clock told.
+const INVITED_BY: &str = "
+    ALTER TABLE tokens ADD COLUMN authority BLOB;
+    UPDATE tokens
+    SET authority = unhex((SELECT value FROM hub WHERE key = 'authority.former'))
+    WHERE kind = 'invite'
+      AND created <= (SELECT CAST(value AS INTEGER) FROM hub WHERE key = 'authority.since');
+    UPDATE tokens
+    SET authority = unhex((SELECT value FROM hub WHERE key = 'authority.present'))
+    WHERE kind = 'invite' AND authority IS NULL;
 ";
 
 /// Sites could announce what they liked. Those LANs that are private space stay theirs; anything

@@ -12,7 +12,7 @@ use sennit::config::Leak;
 use sennit_lab::{Host, Role, plan};
 
 use crate::traffic::ping;
-use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run, traces};
+use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, run, traces, wait_for};
 
 /// Somewhere on the internet, in both families.
 const FAR: [&str; 2] = ["203.0.113.77", "2001:db8:77::1"];
@@ -213,6 +213,16 @@ fn nothing_leaves_before_the_first_tunnel_nor_after_a_crash_until_the_edge_is_st
     for address in near {
         assert!(has_way(edge.host, address), "{address}");
     }
+    let told = edge.status().leak.expect("it has routes");
+    assert_eq!(told.routes, ["0.0.0.0/0", "::/0"]);
+    for address in near {
+        let is_told = told.beside.iter().any(|it| {
+            let prefix: ipnet::IpNet = it.prefix.parse().unwrap();
+            prefix.contains(&address) && !it.interface.is_empty()
+        });
+        assert!(is_told, "{address} in {:?}", told.beside);
+    }
+    assert_eq!(told.beside_count, told.beside.len());
 
     let _hub = world.start_hub();
     edge.wait_until_up();
@@ -299,6 +309,47 @@ fn a_start_that_fails_with_another_device_blocks_nothing_that_was_open() {
     edge.start_again();
     assert!(!edge.wait_for_exit().success(), "an interface has its name");
     assert!(is_open(host));
+}
+
+/// What `traces` tells, in an order that does not depend on who came first.
+fn sorted_traces(host: &Host) -> Vec<String> {
+    let mut lines: Vec<String> = traces(host).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn what_another_program_takes_from_the_host_is_put_back_while_the_edge_runs() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    let host = edge.host;
+    let before = sorted_traces(host);
+    let back = |what: &str| wait_for(what, || sorted_traces(host), |now| *now == before);
+
+    // As systemd-networkd does, which leaves those of the kernel.
+    for family in ["-4", "-6"] {
+        host.exec(&["ip", family, "rule", "flush", "protocol", "83"])
+            .unwrap();
+    }
+    back("the rules");
+    host.exec(&["ip", "address", "flush", "dev", "van"])
+        .unwrap();
+    back("the addresses, and the routes that go with them");
+
+    assert_eq!(leak(&edge).1, Some(true));
+    ping(host, HUB_INNER[0]);
+    ping(host, HUB_INNER[1]);
+    let told = || edge.tell(&["events"]);
+    wait_for("an event", told, |events| {
+        events.contains("put back on this host, where it was missing")
+    });
+    let held = edge.status().notes;
+    assert!(
+        !held.iter().any(|note| note.contains("are missing")),
+        "{held:?}"
+    );
 }
 
 #[test]

@@ -44,6 +44,14 @@ fn told(status: &Status) -> &str {
     note.map_or("", String::as_str)
 }
 
+/// Waits until the journal says this once.
+#[track_caller]
+fn wait_for_event(hub: &Daemon<'_>, words: &str) {
+    let read = || hub.tell(&["events"]);
+    let is_told = |events: &String| events.matches(words).count() == 1;
+    wait_for("the event", read, is_told);
+}
+
 /// Pings until one is answered: an edge that has nothing to send takes half a minute to see that
 /// its hub was killed.
 #[track_caller]
@@ -84,6 +92,8 @@ fn sites_move_to_another_authority_while_they_carry_traffic_and_when_they_come_b
         told(status).ends_with("know only the former one: ship (never here)")
     });
     assert_eq!(away.state, State::Up);
+    let authority = away.authority.expect("it is a hub");
+    assert_eq!((authority.behind, authority.invited), (Some(1), Some(0)));
     conversation.expect_progress(1 << 18);
     assert_eq!(
         van.log().matches("tunnel is up").count(),
@@ -143,6 +153,7 @@ fn a_rotation_goes_on_when_hub_and_edge_are_killed_in_its_midst() {
     world.sennit("hub", &["hub", "authority", "rotate"]);
     hub.start_again();
     wait_for_answers(&edge);
+    wait_for_event(&hub, "the authority is being rotated: sites move to ");
     edge.wait_for_log(&["the hub has another authority"]);
     edge.kill();
     edge.start_again();
@@ -153,6 +164,7 @@ fn a_rotation_goes_on_when_hub_and_edge_are_killed_in_its_midst() {
     let moved = |pem: &Vec<u8>| String::from_utf8_lossy(pem).ends_with(&present);
     wait_for("the edge to have moved", pem, moved);
     finish(&world, &hub);
+    wait_for_event(&hub, "the former authority is dropped\n");
     hub.kill();
     hub.start_again();
     wait_for_answers(&edge);

@@ -207,6 +207,7 @@ fn bearer_elsewhere(world: &World, site: &str, worker: usize) -> String {
         .expect("two of three tokens do")
 }
 
+/// The class that it has no more goes with the others.
 #[test]
 fn a_site_that_comes_back_at_another_worker_is_gone_from_the_first_at_once() {
     let Some(world) = World::with_two_links() else {
@@ -228,12 +229,13 @@ fn a_site_that_comes_back_at_another_worker_is_gone_from_the_first_at_once() {
     );
     let mut first = world.start_edge(&Edge {
         more: &more,
+        classes: "[[class]]\nname = 'bulk'\nmatch = ['tcp']\n",
         ..depot()
     });
     first.wait_until_up();
     let at = spread(&hub)
         .iter()
-        .position(|tunnels| *tunnels == 1)
+        .position(|tunnels| *tunnels == 2)
         .unwrap();
     let inner = first.status().addresses[0].to_string();
     first.kill();
@@ -247,7 +249,9 @@ fn a_site_that_comes_back_at_another_worker_is_gone_from_the_first_at_once() {
     again.wait_until_up();
 
     // Otherwise the first worker would have it for the idle timeout of 30 seconds.
-    hub.wait_for_log(&["tunnel is down", "replaced by a newer connection"]);
+    for class in ["bulk", "default"] {
+        hub.wait_for_log(&["tunnel is down", class, "replaced by a newer connection"]);
+    }
     let spread = spread(&hub);
     assert_eq!((spread[at], spread.iter().sum::<u64>()), (0, 1));
     assert_eq!(again.status().addresses[0].to_string(), inner);

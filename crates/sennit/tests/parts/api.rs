@@ -78,7 +78,7 @@ fn the_page_is_for_everybody_and_may_load_nothing_of_others() {
 #[test]
 fn the_page_comes_with_the_status_for_whoever_may_look_only() {
     let world = World::new();
-    let block = r#"<script type="application/json" id="status">"#;
+    let block = r#"<script type="application/json" id="status" data-role="read">"#;
 
     let known = world.ask("GET /", Some(READER), "");
     let (_, data) = known.body.split_once(block).expect("it is there");

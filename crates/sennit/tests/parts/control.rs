@@ -405,6 +405,7 @@ fn sample() -> Status {
         pools: Vec::new(),
         config: None,
         certificate: None,
+        authority: None,
         workers: Vec::new(),
         confinement: None,
     }

@@ -3,6 +3,7 @@
 mod handshakes;
 mod invitations;
 mod rotation;
+mod swapped;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

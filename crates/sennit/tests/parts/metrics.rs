@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use sennit::journal::{Event, Tally};
 use sennit::metrics::{Format, Kind, Metric, Sources, all, chapter, text};
 use sennit::status::{PathState, Role, State, Status};
+use sennit_engine::Timer;
 
 use crate::{is_committed, workspace};
 
@@ -164,7 +165,7 @@ fn a_hub_tells_of_its_addresses_and_of_handshakes_by_how_they_ended() {
     let mut status = full();
     status.role = Role::Hub;
     status.tunnels.clear();
-    status.workers.push(status.workers[0]);
+    status.workers.push(status.workers[0].clone());
 
     let series = parse(&written(&status, Format::Prometheus));
 
@@ -191,6 +192,20 @@ fn a_site_that_is_away_is_not_up_and_not_among_those_that_have_a_tunnel() {
     assert_eq!(series["sennit_site_up{site=\"ship\"}"], 0.0);
     assert_eq!(series["sennit_site_up{site=\"van-07\"}"], 1.0);
     assert_eq!(series["sennit_sites"], 1.0);
+}
+
+#[test]
+fn a_worker_tells_which_timers_woke_it_and_the_book_what_these_are_for() {
+    let series = parse(&written(&full(), Format::Prometheus));
+    let woken =
+        |timer| series[&format!("sennit_worker_woken_total{{worker=\"0\",timer=\"{timer}\"}}")];
+    assert_eq!((woken("pacing"), woken("quic")), (12.0, 3.0));
+
+    let chapter = fs::read_to_string(workspace().join("docs/src/workers.md")).unwrap();
+    for timer in Timer::ALL {
+        let row = format!("| `{}` |", timer.word());
+        assert!(chapter.contains(&row), "workers.md lacks {row}");
+    }
 }
 
 #[test]

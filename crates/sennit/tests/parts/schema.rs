@@ -61,7 +61,7 @@ fn a_document_with_as_little_as_can_be_fits() {
     status.refused_lan.clear();
     status.workers.clear();
     status.confinement = None;
-    status.certificate = None;
+    (status.certificate, status.authority) = (None, None);
     (status.leak, status.config) = (None, None);
     status.pools.clear();
     let link = &mut status.links[0];

@@ -33,6 +33,7 @@ fn with_sites(state: &Path, sites: &[&str]) -> Store {
                 &hash,
                 None,
                 TokenKind::Bearer,
+                None,
                 SystemTime::now(),
             )
             .unwrap();
@@ -231,7 +232,7 @@ fn a_name_is_a_sites_or_a_clients() {
     let now = SystemTime::now();
     let mut invite = |site, n: u8, kind| {
         let expires = Some(now + Duration::from_secs(60));
-        store.invite(&name(site), &[n; 32], expires, kind, now)
+        store.invite(&name(site), &[n; 32], expires, kind, None, now)
     };
 
     let as_site = invite("phone", 1, TokenKind::Invite);
@@ -242,7 +243,7 @@ fn a_name_is_a_sites_or_a_clients() {
     assert!(matches!(as_client, Err(StoreError::NameOfSite { .. })));
     store.revoke(&name("phone"), now).unwrap();
     store
-        .invite(&name("phone"), &[4; 32], None, TokenKind::Invite, now)
+        .invite(&name("phone"), &[4; 32], None, TokenKind::Invite, None, now)
         .unwrap();
 }
 
@@ -258,7 +259,7 @@ fn what_is_withdrawn_is_an_invitation_and_not_a_site() {
     let now = SystemTime::now();
     let until = Some(now + Duration::from_secs(60));
     store
-        .invite(&name("ship"), &[7; 32], until, TokenKind::Invite, now)
+        .invite(&name("ship"), &[7; 32], until, TokenKind::Invite, None, now)
         .unwrap();
 
     store.withdraw(&name("ship")).unwrap();
@@ -297,6 +298,31 @@ const FIRST_FORMAT: &str = "
         (x'03', 'van', x'0b', x'', 99999999997, 0), (x'04', 'thief', x'0c', x'', 99999999999, 0);
     PRAGMA user_version = 1;
 ";
+
+#[test]
+fn a_store_from_the_midst_of_a_rotation_knows_which_invitations_name_the_former_authority() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path()).unwrap();
+    let [former, present] = [[1; 32], [2; 32]];
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let invite = |store: &mut Store, site, n: u8, seconds| {
+        let (hash, until, kind) = ([n; 32], Some(at(100)), TokenKind::Invite);
+        let invited = store.invite(&name(site), &hash, until, kind, None, at(seconds));
+        invited.unwrap();
+    };
+    invite(&mut store, "bus", 3, 10);
+    store.begin_rotation(&former, &present, at(20)).unwrap();
+    invite(&mut store, "car", 4, 30);
+    drop(store);
+    let db = rusqlite::Connection::open(dir.path().join(Store::FILE)).unwrap();
+    let third = "ALTER TABLE tokens DROP COLUMN authority; PRAGMA user_version = 3;";
+    db.execute_batch(third).unwrap();
+    drop(db);
+
+    let store = Store::open(dir.path()).unwrap();
+
+    assert_eq!(store.stale_invitations(at(40)).unwrap(), [name("bus")]);
+}
 
 #[test]
 fn a_store_of_the_first_format_is_taken_over_without_what_is_dangerous() {

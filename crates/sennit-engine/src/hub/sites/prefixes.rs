@@ -7,25 +7,27 @@ use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
 use sennit_packet::Prefix;
 
+use crate::ids::SiteId;
+
 /// Which sites hold which prefixes.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     /// By length, the longest first; the sites that hold a prefix, the one that came first before
     /// others.
-    by_bits: BTreeMap<Reverse<u8>, BTreeMap<IpAddr, Vec<String>>>,
+    by_bits: BTreeMap<Reverse<u8>, BTreeMap<IpAddr, Vec<SiteId>>>,
 }
 
 impl Prefixes {
-    pub(super) fn insert(&mut self, prefix: &Prefix, holder: &str) {
+    pub(super) fn insert(&mut self, prefix: &Prefix, holder: &SiteId) {
         let of_length = self.by_bits.entry(Reverse(prefix.bits())).or_default();
         of_length
             .entry(prefix.first())
             .or_default()
-            .push(holder.to_owned());
+            .push(holder.clone());
     }
 
     /// Takes everything from a site.
-    pub(super) fn remove(&mut self, holder: &str) {
+    pub(super) fn remove(&mut self, holder: &SiteId) {
         self.by_bits.retain(|_, of_length| {
             of_length.retain(|_, holders| {
                 holders.retain(|it| it != holder);
@@ -36,16 +38,12 @@ impl Prefixes {
     }
 
     /// The sites that hold an address, the one with the longest prefix first.
-    pub(super) fn holders(&self, address: IpAddr) -> impl Iterator<Item = &str> {
+    pub(super) fn holders(&self, address: IpAddr) -> impl Iterator<Item = &SiteId> {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let fitting = self.by_bits.range(Reverse(most)..);
         fitting.flat_map(move |(&Reverse(bits), of_length)| {
             let around = Prefix::around(address, bits).first();
-            of_length
-                .get(&around)
-                .into_iter()
-                .flatten()
-                .map(String::as_str)
+            of_length.get(&around).into_iter().flatten()
         })
     }
 }
@@ -57,13 +55,14 @@ mod tests {
     fn table(held: &[(&str, &str)]) -> Prefixes {
         let mut table = Prefixes::default();
         for (prefix, holder) in held {
-            table.insert(&prefix.parse().unwrap(), holder);
+            table.insert(&prefix.parse().unwrap(), &(*holder).into());
         }
         table
     }
 
     fn holders<'a>(table: &'a Prefixes, address: &str) -> Vec<&'a str> {
-        table.holders(address.parse().unwrap()).collect()
+        let holders = table.holders(address.parse().unwrap());
+        holders.map(SiteId::as_str).collect()
     }
 
     #[test]
@@ -92,11 +91,11 @@ mod tests {
         ]);
         assert_eq!(holders(&table, "10.9.0.1"), ["van", "ship"]);
 
-        table.remove("van");
+        table.remove(&"van".into());
 
         assert_eq!(holders(&table, "10.9.0.1"), ["ship"]);
         assert_eq!(holders(&table, "fd08::1"), [""; 0]);
-        table.remove("ship");
+        table.remove(&"ship".into());
         assert!(table.by_bits.is_empty());
     }
 
@@ -116,14 +115,15 @@ mod tests {
             .collect();
         let mut table = Prefixes::default();
         for prefix in &all {
-            table.insert(prefix, &prefix.to_string());
+            table.insert(prefix, &prefix.to_string().as_str().into());
         }
         for _ in 0..500 {
             let address = address(&mut dice);
             let mut around: Vec<&Prefix> = all.iter().filter(|it| it.contains(address)).collect();
             around.sort_by_key(|prefix| Reverse(prefix.bits()));
             let around: Vec<String> = around.into_iter().map(ToString::to_string).collect();
-            assert_eq!(table.holders(address).collect::<Vec<_>>(), around);
+            let found = table.holders(address).map(SiteId::as_str);
+            assert_eq!(found.collect::<Vec<_>>(), around);
         }
     }
 }

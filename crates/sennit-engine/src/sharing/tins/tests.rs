@@ -10,7 +10,7 @@ use std::{
 
 use super::*;
 
-const CAP: u64 = 12_500_000;
+const CAP: Bitrate = Bitrate::mbit(100);
 const STEP: Duration = Duration::from_micros(200);
 /// Under Miri each step takes a million times as long as it is.
 const STEPS: u32 = if cfg!(miri) { 40 } else { 2_000 };
@@ -47,7 +47,7 @@ fn contend(shares: &[Option<Share>]) -> Vec<u64> {
 /// What the link gives out in all steps together, in bytes.
 fn whole() -> u64 {
     let time = STEP * STEPS;
-    (CAP as f64 * GIVEN * time.as_secs_f64()) as u64
+    (CAP.as_bytes_per_second() as f64 * GIVEN * time.as_secs_f64()) as u64
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn what_is_granted_to_several_at_once_is_made_up_for() {
     for threads in [2, 4, 8] {
         let all: u64 = contend(&vec![None; threads]).iter().sum();
         // At the end each may have been granted the last burst, and the bytes of one step.
-        let each = CAP * 3 / 1000;
+        let each = CAP.as_bytes_per_second() * 3 / 1000;
         assert!(all <= whole() + threads as u64 * each, "{threads}: {all}");
         assert!(all >= whole() * 95 / 100, "{threads}: {all}");
     }
@@ -70,7 +70,7 @@ fn a_guarantee_holds_whoever_asks_at_the_same_time() {
 
 #[test]
 fn packets_larger_than_a_burst_have_their_share() {
-    let (jumbo, small, slow) = (9_050, 1_500, 1_250_000);
+    let (jumbo, small, slow) = (9_050, 1_500, Bitrate::mbit(10));
     let now = Instant::now();
     let terms = |share| Terms { share, limit: None };
     let shares = [Some(Share::Percent(20)), None];
@@ -90,7 +90,7 @@ fn packets_larger_than_a_burst_have_their_share() {
             sent[class] += bytes;
         }
     }
-    let whole = (slow as f64 * GIVEN * (STEP * STEPS).as_secs_f64()) as u64;
+    let whole = (slow.as_bytes_per_second() as f64 * GIVEN * (STEP * STEPS).as_secs_f64()) as u64;
     let [large, _] = sent;
     let all: u64 = sent.iter().sum();
     assert!(large + 2 * jumbo >= whole / 5, "{sent:?} of {whole}");

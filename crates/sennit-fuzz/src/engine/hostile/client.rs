@@ -88,7 +88,9 @@ impl Client {
 
     /// Asks for a tunnel.
     pub(super) fn ask(&mut self) {
-        let (control, request) = requests();
+        // Of who is no edge the hub judges no paths.
+        let is_edge = matches!(self.weapon, Weapon::Roams);
+        let (control, request) = requests(is_edge);
         let mut say = |dir, bytes: &[u8]| {
             let stream = self.conn.streams().open(dir).expect("the hub allows some");
             let written = self.conn.send_stream(stream).write(bytes);

@@ -236,7 +236,7 @@ fn http() -> Vec<(&'static str, Weapon)> {
 
 /// What QUIC is used for.
 fn acts() -> Vec<(&'static str, Weapon)> {
-    let (_, request) = requests();
+    let (_, request) = requests(false);
     let rapid: Acts = Box::new(move |conn, _, _| {
         while let Some(stream) = conn.streams().open(Dir::Bi) {
             let _ = conn.send_stream(stream).write(&request);
@@ -244,7 +244,7 @@ fn acts() -> Vec<(&'static str, Weapon)> {
             let _ = conn.recv_stream(stream).stop(VarInt::from_u32(0x10c));
         }
     });
-    let (_, request) = requests();
+    let (_, request) = requests(false);
     let asks: Acts = Box::new(move |conn, _, _| {
         while let Some(stream) = conn.streams().open(Dir::Bi) {
             let _ = conn.send_stream(stream).write(&request);
@@ -287,15 +287,18 @@ pub(super) fn home(link: u8) -> SocketAddr {
     SocketAddr::from(([198, 51, 100, 100 + link % 100], 7000))
 }
 
-/// What it says on its control stream, and to ask for a tunnel.
-pub(super) fn requests() -> (Vec<u8>, Vec<u8>) {
+/// What it says on its control stream, and to ask for a tunnel, perhaps as an edge does.
+pub(super) fn requests(is_edge: bool) -> (Vec<u8>, Vec<u8>) {
     let mut http = Http::client();
     http.remember(Settings {
         enable_connect_protocol: true,
         h3_datagram: true,
         ..Settings::default()
     });
-    let head = connect_ip::request("hub:443", &connect_ip::Scope::ANY.path());
+    let mut head = connect_ip::request("hub:443", &connect_ip::Scope::ANY.path());
+    if is_edge {
+        head.fields.push("sennit", "1;class=default;index=0");
+    }
     http.send_request(HttpStream(0), &head, None)
         .expect("it may");
     match (http.poll_output(), http.poll_output()) {

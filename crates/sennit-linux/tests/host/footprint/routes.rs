@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sennit_linux::{
-    Footprint, Instance, Passage,
+    Footprint, Instance, Lost, Passage, cleanup_but_block, find_blocked,
     tun::{TUN_BUFFER, Tun},
     udp::{LinkBinding, LinkSocket, Transmit},
 };
@@ -189,6 +189,58 @@ fn a_link_follows_its_interface() {
     site.edge.run(|| footprint.route_link(0, "eth1").unwrap());
     assert_eq!(marked(&site), "sennit0");
     assert!(!site.edge.sh("ip rule").contains(&format!("{mark:#x}")));
+}
+
+/// Takes from the host what systemd-networkd would, which manages foreign rules as well as its own.
+fn take_rules(site: &Site) {
+    site.edge
+        .sh("ip rule flush protocol 83; ip -6 rule flush protocol 83");
+}
+
+#[test]
+fn what_others_take_away_is_put_back_and_counted_and_nothing_holds_meanwhile() {
+    let Some(site) = Site::new() else { return };
+    let (everything, directory) = (["0.0.0.0/0", "::/0"], site.directory.path());
+    let blocked = everything.map(|it| it.parse().unwrap());
+    let begin = || Footprint::begin_blocking(&sennit0(), directory, &blocked).unwrap();
+    let mut footprint = site.edge.run(begin);
+    let _tun = site.apply(&mut footprint);
+    let restore = |footprint: &mut Footprint| site.edge.run(|| footprint.refresh_routes().unwrap());
+    let holds = || site.edge.run(|| find_blocked(&sennit0()).unwrap()) == blocked;
+    assert!(holds());
+    assert_eq!(restore(&mut footprint), Lost::default());
+    let before = snapshot(&site.edge);
+
+    take_rules(&site);
+    assert!(!holds(), "the routes are there, and nothing leads to them");
+    assert_eq!(site.way_to("198.51.100.1"), "eth1", "a leak");
+    site.edge.sh("ip address flush dev sennit0");
+    let lost = restore(&mut footprint);
+
+    assert!(holds());
+    assert_eq!(lost.addresses, 2);
+    assert!(lost.rules >= 8 && lost.routes >= 2, "{lost:?}");
+    assert_eq!(snapshot(&site.edge), before);
+    assert_eq!(restore(&mut footprint), Lost::default(), "once is enough");
+}
+
+#[test]
+fn a_crash_after_somebody_took_the_rules_of_a_block_does_not_end_it() {
+    let Some(site) = Site::new() else { return };
+    let directory = site.directory.path();
+    let blocked = ["0.0.0.0/0", "::/0"].map(|it| it.parse().unwrap());
+    let begin = || Footprint::begin_blocking(&sennit0(), directory, &blocked).unwrap();
+    let footprint = site.edge.run(begin);
+    site.edge.run(|| footprint.remove_but_block().unwrap());
+    take_rules(&site);
+
+    let kept = site
+        .edge
+        .run(|| cleanup_but_block(&sennit0(), directory).unwrap());
+
+    assert_eq!(kept, blocked);
+    let holds = site.edge.run(|| find_blocked(&sennit0()).unwrap());
+    assert_eq!(holds, blocked);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `sennit links limit`.
 
 use clap::Args;
+use sennit_packet::Bitrate;
 
 use super::{LinksArgs, is_up, ordered, status};
 use crate::cli::{Exit, Failure, output};
@@ -26,18 +27,18 @@ pub(super) struct LimitArgs {
     bounds: Vec<Bound>,
 }
 
-/// One direction, or both, and its rate in bytes per second; 0 is none.
+/// One direction, or both, and its rate; zero is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
-    Up(u64),
-    Down(u64),
+    Up(Bitrate),
+    Down(Bitrate),
     Off,
 }
 
 fn bound(text: &str) -> Result<Bound, String> {
     let rate = |text: &str| match text {
-        "off" => Ok(0),
-        text => config::rate(text).map(|bits| bits / 8),
+        "off" => Ok(Bitrate::ZERO),
+        text => config::rate(text),
     };
     match text.split_once('=') {
         Some(("up", text)) => rate(text).map(Bound::Up),
@@ -54,12 +55,12 @@ fn wanted(bounds: &[Bound]) -> Result<LinkBounds, Failure> {
             Bound::Up(rate) => vec![(&mut wanted.up_bytes_per_second, *rate)],
             Bound::Down(rate) => vec![(&mut wanted.down_bytes_per_second, *rate)],
             Bound::Off => vec![
-                (&mut wanted.up_bytes_per_second, 0),
-                (&mut wanted.down_bytes_per_second, 0),
+                (&mut wanted.up_bytes_per_second, Bitrate::ZERO),
+                (&mut wanted.down_bytes_per_second, Bitrate::ZERO),
             ],
         };
         for (place, rate) in places {
-            if place.replace(rate).is_some() {
+            if place.replace(rate.as_bytes_per_second()).is_some() {
                 return Err(Failure::usage("each direction is said once"));
             }
         }
@@ -109,8 +110,8 @@ mod tests {
 
     #[test]
     fn bounds_are_rates_with_units_and_each_direction_is_said_once() {
-        assert_eq!(bound("up=8Mbit"), Ok(Bound::Up(1_000_000)));
-        assert_eq!(bound("down=off"), Ok(Bound::Down(0)));
+        assert_eq!(bound("up=8Mbit"), Ok(Bound::Up(Bitrate::mbit(8))));
+        assert_eq!(bound("down=off"), Ok(Bound::Down(Bitrate::ZERO)));
         for bad in ["", "8Mbit", "up=8", "up=1kbit", "left=8Mbit", "up="] {
             assert!(bound(bad).is_err(), "{bad}");
         }
@@ -119,6 +120,6 @@ mod tests {
             (both.up_bytes_per_second, both.down_bytes_per_second),
             (Some(0), Some(0))
         );
-        assert!(wanted(&[Bound::Up(1), Bound::Off]).is_err());
+        assert!(wanted(&[Bound::Up(Bitrate::mbit(1)), Bound::Off]).is_err());
     }
 }

@@ -66,16 +66,11 @@ pub(super) fn congestion(text: &str) -> Result<Congestion, String> {
     })
 }
 
-/// `off`, or a code as the config writes it.
+/// `off`, `auto`, or a code as the config writes it.
 pub(super) fn fec(text: &str) -> Result<Fec, String> {
     match text.to_ascii_lowercase().parse() {
-        Ok(Fec::Auto) => Err(
-            "`auto` chooses by the losses and the deadlines of a tunnel's classes, which a test does \
-             not have: write off, xor:10+1, rs:10+2 or rlc:1/8"
-                .into(),
-        ),
         Ok(known) => Ok(known),
-        Err(BadCode::Form) => Err("write off, xor:10+1, rs:10+2 or rlc:1/8".into()),
+        Err(BadCode::Form) => Err("write off, auto, xor:10+1, rs:10+2 or rlc:1/8".into()),
         Err(impossible) => Err(format!("it {impossible}")),
     }
 }
@@ -163,13 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_written_as_in_the_config_and_auto_is_for_tunnels() {
-        for good in ["off", "xor:10+1", "rs:10+2", "rlc:1/8"] {
+    fn a_code_is_written_as_in_the_config() {
+        for good in ["off", "auto", "xor:10+1", "rs:10+2", "rlc:1/8"] {
             assert_eq!(fec(good).map(|it| it.to_string()), Ok(good.into()));
         }
         for (bad, reason) in [
-            ("auto", "which a test does not have"),
-            ("rs", "write off, xor:10+1"),
+            ("rs", "write off, auto, xor:10+1"),
             ("rs:0+2", "it protects 1 to 255 packets"),
             ("xor:300+1", "it protects 1 to 255 packets"),
             ("rlc:2/1", "as in `rlc:1/8`"),

@@ -12,6 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::loadtest::client::{self, Options};
 use crate::loadtest::compare::{Comparison, Draws};
 use crate::loadtest::report::Report;
+use crate::loadtest::second::Second;
 
 /// An option and the values that it takes in turn.
 #[derive(Clone, Debug)]
@@ -195,14 +196,23 @@ fn one_round(
             seed: options.seed.wrapping_add(round.into()),
             ..options.clone()
         };
-        let report = client::run(&options, stop, &mut |second| told.tell(second))
-            .map_err(|error| failure(&error));
+        let mut tell = |second: &Second| {
+            told.tell(&Second {
+                round: Some(round + 1),
+                configuration: Some(name.clone()),
+                ..second.clone()
+            });
+        };
+        let report = client::run(&options, stop, &mut tell).map_err(|error| failure(&error));
         let report = match report {
             Err(failure) if failure.exit() == Exit::Interrupted => return Ok(None),
             report => report?,
         };
         if report.interrupted {
             return Ok(None);
+        }
+        if let Some(broken) = report.broken {
+            return Err(Failure::runtime(broken));
         }
         reports[index] = Some(report);
     }
@@ -261,6 +271,7 @@ mod tests {
             "--compare streams=1,4",
             "--compare rate=1M,2M --message 100",
             "--compare fec=off,rs:10+2 --message 100",
+            "--compare fec=rs:10+2,auto --message 100",
         ] {
             let found = configurations(&args(text)).expect(text);
             assert_eq!(found.len(), 2, "{text}");

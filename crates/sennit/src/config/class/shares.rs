@@ -1,5 +1,6 @@
 //! What classes are promised of links: no more than there is.
 
+use sennit_packet::Bitrate;
 use toml::Spanned;
 
 use super::ReadClass;
@@ -75,12 +76,12 @@ pub(in crate::config) fn check_rates(
 
 /// The first share that a link does not carry beside those before it. That percentages alone are
 /// more than the link is an error already.
-fn first_without(classes: &[ReadClass], link: &str, way: &str, rate: u64) -> Option<Finding> {
+fn first_without(classes: &[ReadClass], link: &str, way: &str, rate: Bitrate) -> Option<Finding> {
     let (mut left, mut is_rate) = (rate, false);
     for class in classes.iter().filter(|class| class.may_use(link)) {
         let Some(share) = &class.share else { continue };
         let wanted = match *share.get_ref() {
-            Share::Percent(part) => rate / 100 * u64::from(part),
+            Share::Percent(part) => Bitrate::bps(rate.as_bps() / 100 * u64::from(part)),
             Share::Rate(wanted) => {
                 is_rate = true;
                 wanted

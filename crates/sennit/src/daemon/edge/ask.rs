@@ -123,7 +123,7 @@ impl Line {
         let mut said = None;
         loop {
             let now = Instant::now();
-            if edge.poll_timeout().is_some_and(|at| at <= now) {
+            if edge.poll_timeout().is_some_and(|due| due.at <= now) {
                 edge.handle_timeout(now);
             }
             sockets.receive(&mut edge, now);

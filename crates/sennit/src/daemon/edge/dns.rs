@@ -17,8 +17,8 @@ use sennit_linux::{
     nameservers::{NameServers, Standing},
 };
 
-/// What the host did not take is tried again after this: who looks after its servers may have been
-/// about to start.
+/// The host is told again after this what it did not take, or what another program has undone: who
+/// looks after its servers may have been about to start, or has written the file for a new lease.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Dropped, it has the host forget what it was told.
@@ -42,9 +42,9 @@ impl Dns {
             };
             let mut standing = Standing::default();
             loop {
-                let heard = match standing.is_owed {
-                    true => told.recv_timeout(AGAIN),
-                    false => told.recv().map_err(RecvTimeoutError::from),
+                let heard = match standing {
+                    Some(_) => told.recv_timeout(AGAIN),
+                    None => told.recv().map_err(RecvTimeoutError::from),
                 };
                 let outcome = match heard {
                     Ok(wanted) => servers.set(&wanted),
@@ -55,8 +55,8 @@ impl Dns {
                     Ok(now) => standing = now,
                     Err(error) => return complain(&error),
                 }
-                let note = standing.note.clone();
-                *shared.lock().unwrap_or_else(PoisonError::into_inner) = note;
+                let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                shared.clone_from(&standing);
             }
         };
         let thread = thread::Builder::new().name("dns".into()).spawn(run)?;

@@ -11,7 +11,7 @@ mod host;
 mod link;
 mod sight;
 
-use std::{net::IpAddr, thread, time::SystemTime};
+use std::{net::IpAddr, time::SystemTime};
 
 use sennit_linux::{Instance, netlink::Netlink};
 use serde::Serialize;
@@ -19,7 +19,10 @@ use serde::Serialize;
 pub use self::code::Code;
 use crate::{
     config::{self, EdgeConfig, Severity},
-    daemon::edge::{far_side::FarSide, way},
+    daemon::{
+        at_once::at_once,
+        edge::{far_side::FarSide, way},
+    },
     exit::Failure,
     identity::EdgeIdentity,
     onsite,
@@ -146,21 +149,13 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     // Without them the hub is not asked where it sees a link.
     let proofs = FarSide::load(config).and_then(|it| it.proofs()).ok();
     let proofs = proofs.as_ref();
-    let looked: Vec<(LinkFacts, Vec<Finding>)> = thread::scope(|scope| {
-        let threads: Vec<_> = config
-            .links
-            .iter()
-            .enumerate()
-            .map(|(index, it)| {
-                let passage = passage.as_ref().map(|it| it.mark(index));
-                let mark = passage.unwrap_or_else(|| instance.link_mark(index)).ok();
-                scope.spawn(move || link::look(config, it, mark, proofs, running))
-            })
-            .collect();
-        let joined = threads.into_iter();
-        joined.filter_map(|thread| thread.join().ok()).collect()
+    let looked = at_once(config.links.iter().enumerate(), |(index, it)| {
+        let passage = passage.as_ref().map(|it| it.mark(index));
+        let mark = passage.unwrap_or_else(|| instance.link_mark(index)).ok();
+        link::look(config, it, mark, proofs, running)
     });
-    let (links, of_links): (Vec<LinkFacts>, Vec<Vec<Finding>>) = looked.into_iter().unzip();
+    let looked = looked.into_iter().flatten();
+    let (links, of_links): (Vec<LinkFacts>, Vec<Vec<Finding>>) = looked.unzip();
     findings.extend(of_links.into_iter().flatten());
     if findings.iter().all(|it| it.severity != Severity::Error) {
         findings.extend(host::tunnel(config));

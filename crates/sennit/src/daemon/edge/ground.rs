@@ -45,9 +45,17 @@ impl Ground {
     /// One whose sockets keep to no interface, as for tests without rights.
     #[cfg(test)]
     pub(super) fn loose(device: &DeviceName) -> Self {
+        Self::opened_by(device, |address| LinkSocket::listen((address, 0).into()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn opened_by(
+        device: &DeviceName,
+        open: impl Fn(IpAddr) -> Result<LinkSocket, Error> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             instance: Instance::of(device),
-            open: Arc::new(|_, _, address| LinkSocket::listen((address, 0).into())),
+            open: Arc::new(move |_, _, address| open(address)),
         }
     }
 

@@ -23,6 +23,7 @@ use super::{
     names::Names,
     outlook::Outlook,
     running::Running,
+    upkeep::Upkeep,
     watch::Watch,
 };
 use crate::{
@@ -52,6 +53,7 @@ pub(super) struct Lead {
     /// When to start the tunnels, or to enrol, once more.
     enrol_at: Option<Instant>,
     pub(super) outlook: Outlook,
+    pub(super) upkeep: Upkeep,
     devices: Devices,
     /// Ours in the tunnel.
     pub(super) addresses: Vec<Prefix>,
@@ -86,6 +88,7 @@ impl Lead {
             far_side,
             not_renewed: None,
             enrol_at: None,
+            upkeep: Upkeep::new(journal.clone()),
             devices,
             addresses: Vec::new(),
             lan_refused: Vec::new(),
@@ -125,7 +128,7 @@ impl Lead {
     }
 
     /// Goes on with another config.
-    pub(super) fn change(&mut self, running: &Arc<Running>) {
+    pub(super) fn change(&mut self, running: &Arc<Running>, now: Instant) {
         self.running = Arc::clone(running);
         self.watch.set_links(&running.links, &self.host);
         let blocked = super::blocked(&running.config);
@@ -133,11 +136,12 @@ impl Lead {
         let forwards = self.forward_lan().and(self.loosen_class_devices());
         if let Err(error) = forwards.and(blocked) {
             tracing::error!(error = &error as &dyn Error, "cannot change the host over");
+            self.upkeep.owe(now);
         }
         if !self.addresses.is_empty() {
             self.dns.set(&running.config.dns);
         }
-        self.route();
+        self.route(now);
     }
 
     pub(super) fn site(&self) -> SiteName {
@@ -251,7 +255,8 @@ impl Lead {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let all = [self.enrol_at, self.outlook.poll_timeout()];
+        let host = self.upkeep.poll_timeout();
+        let all = [self.enrol_at, self.outlook.poll_timeout(), host];
         all.into_iter().flatten().min()
     }
 
@@ -268,9 +273,9 @@ impl Lead {
         }
     }
 
-    /// Gives the TUN devices their addresses and routes, unless they have them: each worker hears
-    /// of them from the hub.
-    pub(super) fn handle_addresses(&mut self, addresses: Vec<Prefix>) {
+    /// Gives the TUN devices their addresses and routes, unless they were given them: each worker
+    /// hears of them from the hub.
+    pub(super) fn handle_addresses(&mut self, addresses: Vec<Prefix>, now: Instant) {
         if self.addresses == addresses {
             return;
         }
@@ -285,9 +290,10 @@ impl Lead {
             let set = self.host.ask(move |host| host.set_addresses(device, &nets));
             if let Err(error) = set {
                 tracing::error!(error = &error as &dyn Error, "cannot set the addresses");
+                self.upkeep.owe(now);
             }
         }
-        self.route();
+        self.route(now);
         self.dns.set(&self.running.config.dns);
         self.tell_missing_families();
     }
@@ -307,10 +313,10 @@ impl Lead {
     }
 
     /// Routes the hub's own addresses into the tunnel, as far as they can be its own.
-    pub(super) fn handle_hub_inside(&mut self, addresses: Vec<IpAddr>) {
+    pub(super) fn handle_hub_inside(&mut self, addresses: Vec<IpAddr>, now: Instant) {
         if self.hub_says != addresses {
             self.hub_says = addresses;
-            self.route();
+            self.route(now);
         }
     }
 
@@ -342,7 +348,7 @@ impl Lead {
     }
 
     /// Routes into the tunnel what belongs there, as far as we have an address of its family.
-    fn route(&mut self) {
+    fn route(&mut self, now: Instant) {
         self.find_hub_inside();
         let source = |of: IpAddr| {
             let mut ours = self.addresses.iter().map(Prefix::first);
@@ -373,13 +379,20 @@ impl Lead {
             .ask(move |host| host.route_into_classes(routes, classes));
         if let Err(error) = routed {
             tracing::error!(error = &error as &dyn Error, "cannot route into the tunnel");
+            self.upkeep.owe(now);
         }
+    }
+
+    /// Puts back what others have taken from the host, if it is time to look.
+    pub(super) fn look_after_host(&mut self, now: Instant) {
+        self.upkeep.handle_timeout(&self.host, now);
     }
 
     /// What an operator should know beside the state of links and tunnels.
     pub(super) fn notes(&self) -> Vec<String> {
         self.family_notes()
             .into_iter()
+            .chain(self.upkeep.note_of_failure())
             .chain(self.dns.note())
             .chain(self.certificate_note())
             .collect()

@@ -25,6 +25,8 @@ pub(super) enum TakesNot {
 pub(super) enum Letter {
     /// From the first: the links, as they are now.
     Links(Arc<[Found]>),
+    /// To the first: the links are to be looked at again, as something was refused for one.
+    Look,
     /// From the first: an engine in place of the one so far, as there is a certificate, and of
     /// which site.
     Engine(Box<Edge>, SiteName),

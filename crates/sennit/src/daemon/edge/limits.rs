@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
+use sennit_packet::Bitrate;
+
 use crate::{
     config,
     control::{LinkBounds, Refused},
@@ -10,25 +12,25 @@ use crate::{
     status::LinkStatus,
 };
 
-/// In bytes per second, as rates in the config.
-const RATE: RangeInclusive<u64> = 12_500..=125_000_000_000;
+/// As rates in the config.
+const RATE: RangeInclusive<Bitrate> = Bitrate::bps(100_000)..=Bitrate::mbit(1_000_000);
 
 /// By the names of links.
 pub(super) type Limits = BTreeMap<String, Limit>;
 
-/// In bits per second; where there is none, what the config says holds.
+/// Where there is none, what the config says holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limit {
-    up: Option<u64>,
-    down: Option<u64>,
+    up: Option<Bitrate>,
+    down: Option<Bitrate>,
 }
 
 /// Takes what is wanted of a link into account.
 pub(super) fn set(limits: &mut Limits, link: &str, wanted: LinkBounds) -> Result<(), Refused> {
     let given = [wanted.up_bytes_per_second, wanted.down_bytes_per_second];
-    let wrong = |rate: &u64| *rate != 0 && !RATE.contains(rate);
-    if let Some(rate) = given.iter().flatten().find(|rate| wrong(rate)) {
-        let (least, most) = (RATE.start(), RATE.end());
+    let wrong = |&&rate: &&u64| rate != 0 && !RATE.contains(&Bitrate::bytes_per_second(rate));
+    if let Some(rate) = given.iter().flatten().find(wrong) {
+        let [least, most] = [RATE.start(), RATE.end()].map(|it| it.as_bytes_per_second());
         let message = format!("{rate} B/s is out of bounds: {least} to {most}, or 0 for none");
         return Err(Refused::new("bad_rate", message));
     }
@@ -37,7 +39,7 @@ pub(super) fn set(limits: &mut Limits, link: &str, wanted: LinkBounds) -> Result
         match given {
             None => {}
             Some(0) => *place = None,
-            Some(rate) => *place = Some(rate * 8),
+            Some(rate) => *place = Some(Bitrate::bytes_per_second(rate)),
         }
     }
     limits.retain(|_, limit| *limit != Limit::default());
@@ -59,7 +61,7 @@ pub(super) fn apply(links: &[config::Link], limits: &Limits) -> Vec<config::Link
 
 /// Says of a link what bounds it.
 pub(super) fn describe(link: &mut LinkStatus, used: &config::Link, limits: &Limits) {
-    let bytes = |bits: Option<u64>| bits.map(|bits| bits as f64 / 8.0);
+    let bytes = |rate: Option<Bitrate>| rate.map(Bitrate::as_bytes_per_second_f64);
     link.up_limit_bytes_per_second = bytes(used.up);
     link.down_limit_bytes_per_second = bytes(used.down);
     link.limited_by_operator = limits.contains_key(&link.name);
@@ -70,8 +72,8 @@ pub(super) fn event(name: &str, limits: &Limits) -> Event {
     let limit = limits.get(name).copied().unwrap_or_default();
     Event::LinkLimited {
         link: name.to_owned(),
-        up_bytes_per_second: limit.up.map(|bits| bits / 8),
-        down_bytes_per_second: limit.down.map(|bits| bits / 8),
+        up_bytes_per_second: limit.up.map(Bitrate::as_bytes_per_second),
+        down_bytes_per_second: limit.down.map(Bitrate::as_bytes_per_second),
     }
 }
 
@@ -90,19 +92,20 @@ mod tests {
     #[test]
     fn a_direction_that_is_not_named_stays_and_zero_gives_it_back_to_the_config() {
         let mut links = config("", &["all"]).links;
-        links[0].down = Some(8_000_000);
+        links[0].down = Some(Bitrate::mbit(8));
         let mut limits = Limits::new();
+        let mbit = |rate: u64| Some(Bitrate::mbit(rate));
         let rates = |limits: &Limits| {
             let link = apply(&links, limits).remove(0);
             (link.up, link.down)
         };
 
         set(&mut limits, "lte", bounds(Some(250_000), None)).unwrap();
-        assert_eq!(rates(&limits), (Some(2_000_000), Some(8_000_000)));
+        assert_eq!(rates(&limits), (mbit(2), mbit(8)));
         set(&mut limits, "lte", bounds(None, Some(500_000))).unwrap();
-        assert_eq!(rates(&limits), (Some(2_000_000), Some(4_000_000)));
+        assert_eq!(rates(&limits), (mbit(2), mbit(4)));
         set(&mut limits, "lte", bounds(Some(0), Some(0))).unwrap();
-        assert_eq!(rates(&limits), (None, Some(8_000_000)));
+        assert_eq!(rates(&limits), (None, mbit(8)));
         assert!(limits.is_empty());
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Links {
     over: BTreeSet<String>,
     /// Those that help others which are full.
     helpers: BTreeSet<String>,
+    /// When the interfaces are to be looked at again, without news of the kernel.
+    look_at: Option<Instant>,
     ground: Ground,
     /// Whether the log hears of every change, and not only of what others cannot know.
     first: bool,
@@ -92,6 +94,9 @@ const LEAVING: Duration = Duration::from_secs(2);
 pub(crate) const PAUSED: &str = "paused by the operator";
 /// Why a link is down that rests.
 const RESTS: &str = "it rests while another link is measured";
+/// What this host has refused for a link, as when it is short of descriptors or memory, is asked
+/// for again after this.
+const AGAIN: Duration = Duration::from_secs(5);
 /// A firewall that refuses some packets and lets others pass is told of for so long.
 const REFUSED_LATELY: Duration = Duration::from_secs(10);
 
@@ -104,6 +109,7 @@ impl Links {
             leaving: Vec::new(),
             over: BTreeSet::new(),
             helpers: BTreeSet::new(),
+            look_at: None,
             ground,
             first,
             journal,
@@ -160,12 +166,14 @@ impl Links {
     pub(super) fn follow(&mut self, found: &[Found], edge: &mut Edge, io: &mut Io, now: Instant) {
         let (ground, first) = (self.ground.clone(), self.first);
         let journal = self.journal.clone();
+        let mut is_refused = false;
         for (index, link) in self.all_mut() {
             let Some(found) = found.get(index) else {
                 continue;
             };
             let before = (link.bound, link.complaint.clone());
             link.follow(found, index, &ground, io);
+            is_refused |= found.is_unrouted || link.is_refused();
             let resized = std::mem::replace(&mut link.mtu, found.mtu) != found.mtu;
             if before == (link.bound, link.complaint.clone()) {
                 if resized {
@@ -180,6 +188,12 @@ impl Links {
                 edge.handle_link(link.update(index), now);
             }
         }
+        self.look_at = is_refused.then(|| now + AGAIN);
+    }
+
+    /// Whether the interfaces are to be looked at again now.
+    pub(super) fn is_to_look(&mut self, now: Instant) -> bool {
+        self.look_at.take_if(|at| *at <= now).is_some()
     }
 
     /// The number of the link with this name.
@@ -268,12 +282,12 @@ impl Links {
         }
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// When [`Self::handle_timeout`] has something to do, or [`Self::is_to_look`].
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let leaving = self.leaving.iter().map(|(_, at)| *at);
         let timed = self.all();
         let timed = timed.flat_map(|(_, link)| [link.cut_until, link.rests_until]);
-        timed.flatten().chain(leaving).min()
+        timed.flatten().chain(leaving).chain(self.look_at).min()
     }
 
     /// How packets leave by each link, with what was found at its interface.
@@ -404,6 +418,12 @@ impl Link {
                 drop_socket(index, any, io);
             }
         }
+    }
+
+    /// Whether it cannot be used because this host does not let us.
+    fn is_refused(&self) -> bool {
+        let complaint = self.complaint.as_ref();
+        complaint.is_some_and(|it| it.cause == LinkCause::Unusable)
     }
 
     /// Binds a socket there unless there is one.

@@ -1,6 +1,7 @@
 //! One worker's engine with its events turned into deeds.
 
 mod engines;
+mod host;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
     LETTERS, MONITOR, QUESTIONS, STRAYS, Share, answer::Answer, far_side, lead::Lead,
-    letter::Letter, links::Links, running::Running, watch::Found, way::Resolved,
+    letter::Letter, links::Links, running::Running, way::Resolved,
 };
 use crate::{
     control::Request,
@@ -89,19 +90,6 @@ impl EdgeMachine {
         });
     }
 
-    /// Looks at the links' interfaces, for all workers.
-    pub(super) fn look(&mut self, io: &mut Io, now: Instant) {
-        let Some(lead) = &mut self.lead else {
-            return;
-        };
-        let found: Arc<[Found]> = lead.watch.look(&lead.host).into();
-        lead.outlook.set_ways(self.links.ways(&found));
-        self.links.follow(&found, &mut self.edge, io, now);
-        for slot in &self.letter_slots[1..] {
-            slot.post(Letter::Links(Arc::clone(&found)));
-        }
-    }
-
     fn handle_event(&mut self, event: EdgeEvent, io: &mut Io, now: Instant) {
         match event {
             EdgeEvent::Enrolled(answer) => {
@@ -111,7 +99,7 @@ impl EdgeMachine {
                 }
             }
             EdgeEvent::Addresses(addresses) => match &mut self.lead {
-                Some(lead) => lead.handle_addresses(addresses),
+                Some(lead) => lead.handle_addresses(addresses, now),
                 None => self.letter_slots[0].post(Letter::Addresses(addresses)),
             },
             EdgeEvent::LanRefused(refused) => match &mut self.lead {
@@ -119,7 +107,7 @@ impl EdgeMachine {
                 None => self.letter_slots[0].post(Letter::LanRefused(refused)),
             },
             EdgeEvent::HubInside(addresses) => match &mut self.lead {
-                Some(lead) => lead.handle_hub_inside(addresses),
+                Some(lead) => lead.handle_hub_inside(addresses, now),
                 None => self.letter_slots[0].post(Letter::HubInside(addresses)),
             },
             EdgeEvent::Authority(next) => {
@@ -253,7 +241,7 @@ impl EdgeMachine {
         let deeds = (&mut self.edge, &mut *io);
         self.links.change(&running.links, deeds, now);
         if let Some(lead) = &mut self.lead {
-            lead.change(running);
+            lead.change(running, now);
         }
         self.look(io, now);
     }
@@ -274,6 +262,7 @@ impl EdgeMachine {
     fn handle_letter(&mut self, letter: Letter, io: &mut Io, now: Instant) {
         match letter {
             Letter::Links(found) => self.links.follow(&found, &mut self.edge, io, now),
+            Letter::Look => self.look(io, now),
             Letter::Engine(engine, site) => self.replace((*engine, site), io, now),
             Letter::Identity(identity, done) => {
                 let _ = done.send(self.take_up(*identity, io, now));
@@ -293,7 +282,7 @@ impl EdgeMachine {
             }
             Letter::Addresses(addresses) => {
                 if let Some(lead) = &mut self.lead {
-                    lead.handle_addresses(addresses);
+                    lead.handle_addresses(addresses, now);
                 }
             }
             Letter::Resolved(resolved) => {
@@ -312,7 +301,7 @@ impl EdgeMachine {
             }
             Letter::HubInside(addresses) => {
                 if let Some(lead) = &mut self.lead {
-                    lead.handle_hub_inside(addresses);
+                    lead.handle_hub_inside(addresses, now);
                 }
             }
             Letter::Tunnels(worker, up) => {
@@ -375,7 +364,7 @@ impl EdgeMachine {
             links: links.into_iter().map(|(_, link)| link).collect(),
             refusals: self.links.refusals(now),
             standings: self.links.standings(),
-            worker: self.strays.counters.status(seen.len()),
+            worker: self.strays.counters.status(seen.len(), self.edge.woken()),
             seen,
         }
     }
@@ -433,12 +422,7 @@ impl Machine for EdgeMachine {
                     self.handle_stray(&stray, now);
                 }
             }
-            MONITOR => {
-                let changed = |lead: &mut Lead| lead.watch.changed();
-                if self.lead.as_mut().is_some_and(changed) {
-                    self.look(io, now);
-                }
-            }
+            MONITOR => self.handle_kernel(io, now),
             _ => {}
         }
     }
@@ -451,6 +435,7 @@ impl Machine for EdgeMachine {
             self.links.handle_refusal(socket.0 as usize, &error, now);
         }
         self.links.handle_timeout(&mut self.edge, io, now);
+        self.look_after_host(io, now);
         if let Some(lead) = &mut self.lead {
             if lead.outlook.is_to_follow(now) {
                 lead.outlook.follow(&self.edge.unanswered_links(), now);
@@ -477,7 +462,7 @@ impl Machine for EdgeMachine {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let lead = self.lead.as_ref().and_then(Lead::poll_timeout);
-        let own = self.edge.poll_timeout();
+        let own = self.edge.poll_timeout().map(|due| due.at);
         own.into_iter()
             .chain(lead)
             .chain(self.links.poll_timeout())

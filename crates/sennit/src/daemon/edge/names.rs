@@ -29,7 +29,12 @@ use super::{
     letter::Letter,
     way::{Resolved, Way},
 };
-use crate::{config::EdgeConfig, daemon::mailbox::Slot, exit::Failure, remote::Remote};
+use crate::{
+    config::EdgeConfig,
+    daemon::{at_once::at_once, mailbox::Slot},
+    exit::Failure,
+    remote::Remote,
+};
 
 /// A question that was not answered by then is given up; it is asked twice.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -166,17 +171,12 @@ impl Lookup {
     fn look_up(&mut self) -> Duration {
         let resolvers = resolvers();
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        let found: BTreeMap<SocketId, BTreeMap<String, Vec<IpAddr>>> = thread::scope(|scope| {
-            let asked: Vec<_> = self
-                .ways
-                .iter()
-                .map(|way| (way.socket, scope.spawn(|| ask_all(way, &resolvers, &names))))
-                .collect();
-            let answered = asked
-                .into_iter()
-                .filter_map(|(socket, thread)| Some((socket, thread.join().ok()?)));
-            answered.collect()
-        });
+        let answered = at_once(&self.ways, |way| ask_all(way, &resolvers, &names));
+        let sockets = self.ways.iter().map(|way| way.socket);
+        let found: BTreeMap<SocketId, BTreeMap<String, Vec<IpAddr>>> = sockets
+            .zip(answered)
+            .filter_map(|(socket, found)| Some((socket, found?)))
+            .collect();
         let any = self.remember(&found);
         self.tell(&found);
         if any {
@@ -248,13 +248,8 @@ impl Lookup {
 /// What the resolvers of this host answer over any of these links.
 pub(super) fn look_up(ways: &[Way], names: &[String]) -> Vec<(String, Vec<IpAddr>)> {
     let resolvers = resolvers();
-    thread::scope(|scope| {
-        let resolvers = &resolvers;
-        let ask = |way| scope.spawn(move || ask_all(way, resolvers, names));
-        let asking: Vec<_> = ways.iter().map(ask).collect();
-        let answered = asking.into_iter().filter_map(|it| it.join().ok());
-        answered.flatten().collect()
-    })
+    let answered = at_once(ways, |way| ask_all(way, &resolvers, names));
+    answered.into_iter().flatten().flatten().collect()
 }
 
 /// What the resolvers answer to this link about all names.
@@ -292,10 +287,11 @@ fn ask_over(sockets: &[UdpSocket], name: &str) -> Vec<IpAddr> {
     let started = Instant::now();
     let (mut addresses, mut families) = (Vec::new(), [false; 2]);
     let (mut ask_at, mut end) = (started, started + PATIENCE);
-    let mut ids = [0_u16; 2];
+    // The first question may be answered after it was asked again.
+    let Some(ids) = ids() else { return addresses };
     while Instant::now() < end && !sockets.is_empty() {
         if Instant::now() >= ask_at {
-            ids = send_questions(sockets, name);
+            send_questions(sockets, ids, name);
             ask_at += ASK_AGAIN;
         }
         thread::sleep(LOOK);
@@ -336,13 +332,17 @@ fn socket_to(way: &Way, resolver: IpAddr) -> Result<UdpSocket, io::Error> {
     Ok(socket)
 }
 
-/// Asks for both families; the numbers of the questions.
-fn send_questions(sockets: &[UdpSocket], name: &str) -> [u16; 2] {
-    let mut random = [0; 4];
-    if aws_lc_rs::rand::fill(&mut random).is_err() {
-        return [0; 2];
-    }
-    let ids = [0, 2].map(|at| u16::from_be_bytes([random[at], random[at + 1]]));
+/// The numbers of the questions for both families.
+fn ids() -> Option<[u16; 2]> {
+    let mut random = [0; 2];
+    aws_lc_rs::rand::fill(&mut random).ok()?;
+    let id = u16::from_be_bytes(random);
+    // Unlike ones: an answer says by its number which family it is of.
+    Some([id, id ^ 1])
+}
+
+/// Asks for both families.
+fn send_questions(sockets: &[UdpSocket], ids: [u16; 2], name: &str) {
     for (id, family) in ids.into_iter().zip([TYPE::A, TYPE::AAAA]) {
         let Some(question) = question(id, name, family) else {
             continue;
@@ -352,7 +352,6 @@ fn send_questions(sockets: &[UdpSocket], name: &str) -> [u16; 2] {
             let _ = socket.send(&question);
         }
     }
-    ids
 }
 
 fn question(id: u16, name: &str, family: TYPE) -> Option<Vec<u8>> {

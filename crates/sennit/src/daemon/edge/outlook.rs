@@ -17,7 +17,10 @@ use super::{
     probe::{self, FIRST_LOOK, Schedule, Verdict},
     way::{Resolved, Way},
 };
-use crate::{daemon::mailbox::Slot, status::LinkStatus};
+use crate::{
+    daemon::{at_once::at_once, mailbox::Slot},
+    status::LinkStatus,
+};
 
 /// How often the engine is asked by which links nothing is answered.
 const FOLLOWS: Duration = Duration::from_secs(1);
@@ -153,17 +156,10 @@ impl Outlook {
             .collect();
         let slot = answer_to.clone();
         let probe = move || {
-            let verdicts = thread::scope(|scope| {
-                let threads: Vec<_> = tasks
-                    .iter()
-                    .map(|(way, hubs)| (way.socket, scope.spawn(|| probe::look(way, hubs))))
-                    .collect();
-                let joined = threads.into_iter();
-                joined
-                    .map(|(socket, thread)| (socket, thread.join().ok().flatten()))
-                    .collect()
-            });
-            slot.post(Letter::Probed(verdicts));
+            let verdicts = at_once(&tasks, |(way, hubs)| probe::look(way, hubs));
+            let sockets = tasks.iter().map(|(way, _)| way.socket);
+            let verdicts = sockets.zip(verdicts.into_iter().map(Option::flatten));
+            slot.post(Letter::Probed(verdicts.collect()));
         };
         // It opens sockets, which a packet thread may not.
         let started = host.ask(move |_| thread::Builder::new().name("probe".into()).spawn(probe));

@@ -11,13 +11,13 @@ use std::{
     fmt,
     io::{self, Read as _, Write as _},
     net::SocketAddr,
-    thread,
     time::{Duration, Instant},
 };
 
 use sennit_linux::inquiry;
 
 use super::{causes::explain, way::Way};
+use crate::daemon::at_once::at_once;
 
 /// A network that is slower than this carries no tunnel worth having.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
@@ -61,15 +61,9 @@ pub(super) struct Verdict {
 
 /// Tries the addresses over a link, all at once; the most telling verdict.
 pub(super) fn look(way: &Way, hubs: &[SocketAddr]) -> Option<Verdict> {
-    let verdicts: Vec<Verdict> = thread::scope(|scope| {
-        let threads: Vec<_> = hubs
-            .iter()
-            .map(|&hub| scope.spawn(move || look_at(way, hub)))
-            .collect();
-        let joined = threads.into_iter().filter_map(|it| it.join().ok());
-        joined.flatten().collect()
-    });
-    verdicts.into_iter().min_by_key(Verdict::rank)
+    let verdicts = at_once(hubs, |&hub| look_at(way, hub));
+    let verdicts = verdicts.into_iter().flatten().flatten();
+    verdicts.min_by_key(Verdict::rank)
 }
 
 fn look_at(way: &Way, hub: SocketAddr) -> Option<Verdict> {
@@ -278,7 +272,10 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, UdpSocket};
+    use std::{
+        net::{TcpListener, UdpSocket},
+        thread,
+    };
 
     use super::*;
 

@@ -33,7 +33,7 @@ use super::{
     way::Way,
 };
 use crate::{
-    daemon::{mailbox::Slot, random_seed, reload::Reloader},
+    daemon::{at_once::at_once, mailbox::Slot, random_seed, reload::Reloader},
     exit::Failure,
     identity::{EdgeIdentity, Fingerprint},
     status::duration,
@@ -79,12 +79,10 @@ pub(super) fn start(
             let running = reloader.running();
             drop(reloader);
             let wanted = schedule.wanted(Instant::now());
-            // What panics here ends no daemon, and is tried again.
-            let looked = thread::scope(|scope| {
-                let look = scope.spawn(|| look(&running, wanted, &letters[0]));
-                look.join()
-            });
-            let outcome = looked.unwrap_or_else(|_| Outcome::failed(&"what asks has panicked"));
+            // What panics here, or has no thread, ends no daemon and is tried again.
+            let looked = at_once([()], |()| look(&running, wanted, &letters[0]));
+            let none = || Outcome::failed(&"what asks has panicked, or has no thread");
+            let outcome = looked.into_iter().flatten().next().unwrap_or_else(none);
             let pause = schedule.handle(&outcome, wanted, Instant::now());
             letters[0].post(Letter::NotRenewed(outcome.failure().map(str::to_owned)));
             if let Some(why) = schedule.news(&outcome) {

@@ -229,6 +229,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         pools: Vec::new(),
         config: None,
         certificate,
+        authority: None,
         workers,
         confinement: confinement::status(),
     }

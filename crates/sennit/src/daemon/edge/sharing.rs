@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Instant};
 
 use sennit_core::ClassId;
-use sennit_engine::{Plan, Share, Sharing, Terms};
+use sennit_engine::{Plan, Sharing, Terms};
+use sennit_packet::Bitrate;
 
 use crate::config::{self, Class};
 
@@ -24,10 +25,10 @@ pub(super) fn sharing(
 
 fn plan(classes: &[Class], numbers: &[ClassId], links: &[config::Link]) -> Plan {
     let classes = || numbers.iter().copied().zip(classes);
-    let caps = |of: fn(&config::Link) -> Option<u64>| {
+    let caps = |of: fn(&config::Link) -> Option<Bitrate>| {
         let links = links.iter();
         links
-            .filter_map(move |link| Some((link.name.clone(), of(link)? / 8)))
+            .filter_map(move |link| Some((link.name.clone(), of(link)?)))
             .collect()
     };
     Plan {
@@ -44,10 +45,7 @@ fn plan(classes: &[Class], numbers: &[ClassId], links: &[config::Link]) -> Plan 
 
 fn terms(class: &Class) -> Terms {
     Terms {
-        share: class.share.map(|share| match share {
-            config::Share::Percent(part) => Share::Percent(part),
-            config::Share::Rate(bits) => Share::Rate(bits / 8),
-        }),
-        limit: class.limit.map(|bits| bits / 8),
+        share: class.share,
+        limit: class.limit,
     }
 }

@@ -3,7 +3,7 @@
 use std::{error::Error, net::IpAddr};
 
 use sennit_engine::LEAST_PAYLOAD;
-use sennit_linux::netlink::{Family, Interface, LinkState, Monitor, Netlink};
+use sennit_linux::netlink::{Family, Interface, LinkEvent, LinkState, Monitor, Netlink};
 
 use super::{causes::explain, ground::Host};
 use crate::{config, exit::Failure, status::LinkCause};
@@ -18,6 +18,18 @@ pub(super) struct Watch {
     payload: u32,
     /// What the log knows of the MTUs of their interfaces.
     told: Vec<Option<u32>>,
+    /// Those whose packets could not be routed, as the log knows.
+    unrouted: Vec<bool>,
+}
+
+/// What the kernel has reported, the weightiest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    Nothing,
+    /// Routes or rules of this host with our mark were deleted.
+    Ours,
+    /// Interfaces, addresses or routes that links stand on.
+    Links,
 }
 
 /// What was found at a link's interface.
@@ -32,6 +44,8 @@ pub(super) struct Found {
     pub(super) complaint: Option<Complaint>,
     /// Largest IP packet that it sends.
     pub(super) mtu: Option<u32>,
+    /// Its packets could not be routed to it.
+    pub(super) is_unrouted: bool,
 }
 
 /// Why a link cannot be used.
@@ -48,6 +62,7 @@ impl Found {
         interface: 0,
         complaint: None,
         mtu: None,
+        is_unrouted: false,
     };
 }
 
@@ -58,6 +73,7 @@ impl Watch {
             monitor: Monitor::open()?,
             links: links.to_vec(),
             told: vec![None; links.len()],
+            unrouted: vec![false; links.len()],
             payload: payload.into(),
         })
     }
@@ -75,25 +91,36 @@ impl Watch {
         }
         self.links = links.to_vec();
         self.told = vec![None; links.len()];
+        self.unrouted = vec![false; links.len()];
     }
 
     pub(super) fn monitor(&self) -> &Monitor {
         &self.monitor
     }
 
-    /// Takes the kernel's messages; true if anything changed.
-    pub(super) fn changed(&mut self) -> bool {
-        let mut changed = false;
+    /// Takes the kernel's messages; what they are about.
+    pub(super) fn changed(&mut self) -> Change {
+        let mut change = Change::Nothing;
         loop {
             match self.monitor.poll_event() {
                 Ok(Some(event)) => {
                     tracing::debug!(?event, "the kernel reports a change");
-                    changed = true;
+                    change = change.max(match event {
+                        LinkEvent::OursDeleted => Change::Ours,
+                        LinkEvent::Up { .. }
+                        | LinkEvent::Down { .. }
+                        | LinkEvent::MtuChanged { .. }
+                        | LinkEvent::Gone { .. }
+                        | LinkEvent::AddressAdded { .. }
+                        | LinkEvent::AddressRemoved { .. }
+                        | LinkEvent::RouteChanged { .. }
+                        | LinkEvent::Overflow => Change::Links,
+                    });
                 }
-                Ok(None) => return changed,
+                Ok(None) => return change,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the kernel's messages");
-                    return true;
+                    return Change::Links;
                 }
             }
         }
@@ -116,13 +143,17 @@ impl Watch {
                     };
                 }
             };
-            let found = examine(&interface);
+            let mut found = examine(&interface);
             let told = std::mem::replace(&mut self.told[index], found.mtu);
             if told != found.mtu {
                 tell_size(link, &interface, &found, self.payload);
             }
             let routed = host.ask(move |host| host.route_link(index, &interface.name));
-            if let Err(error) = routed {
+            found.is_unrouted = routed.is_err();
+            let told = std::mem::replace(&mut self.unrouted[index], found.is_unrouted);
+            if let Err(error) = routed
+                && !told
+            {
                 let error = &error as &dyn Error;
                 tracing::warn!(link = link.name, error, "cannot route the link's packets");
             }
@@ -143,6 +174,7 @@ fn examine(interface: &Interface) -> Found {
         interface: interface.index,
         complaint: (!usable).then(|| complaint(interface)),
         mtu: Some(interface.mtu),
+        is_unrouted: false,
     }
 }
 

@@ -13,9 +13,9 @@ use sennit_packet::Prefix;
 
 use crate::{
     date,
-    identity::Rotation,
+    identity::{Fingerprint, Rotation},
     site::SiteName,
-    status::{LeasedPool, RefusedPrefix, SiteStatus, State},
+    status::{AuthorityStatus, LeasedPool, RefusedPrefix, SiteStatus, State},
     store::SiteRecord,
 };
 
@@ -54,6 +54,8 @@ pub(crate) struct Found {
     refused: Arc<BTreeMap<String, Vec<RefusedPrefix>>>,
     /// How far the rotation of the authority is, in words.
     rotation: Option<String>,
+    /// By which authority sites know this hub.
+    pub(crate) authority: Option<AuthorityStatus>,
     /// Where sites have their addresses from.
     pub(crate) pools: Vec<LeasedPool>,
 }
@@ -112,9 +114,19 @@ impl Condition {
         };
     }
 
-    /// The authority is rotated, or not.
-    pub(crate) fn note_rotation(&self, rotation: Option<Rotation>) {
-        self.lock().rotation = rotation.map(|rotation| rotation.to_string());
+    /// This is the present authority, and it is rotated, or not.
+    pub(crate) fn note_authority(&self, present: Option<Fingerprint>, rotation: Option<&Rotation>) {
+        let count = |sites: &[SiteRecord]| sites.len() as u64;
+        let authority = present.map(|present| AuthorityStatus {
+            fingerprint: present.to_string(),
+            former: rotation.map(|it| it.former.to_string()),
+            rotated: rotation.and_then(|it| it.since).map(date::seconds),
+            behind: rotation.map(|it| count(&it.behind)),
+            invited: rotation.map(|it| count(&it.invited)),
+        });
+        let mut found = self.lock();
+        found.rotation = rotation.map(ToString::to_string);
+        found.authority = authority;
     }
 
     pub(crate) fn found(&self) -> Found {

@@ -25,7 +25,8 @@ struct Sites {
     changed: BTreeSet<String>,
 }
 
-/// An edge has all its tunnels at one worker, but nobody can make a client do that.
+/// A site has all its tunnels at one worker, where what it gets is bounded. An edge has them come
+/// there by itself; what another client has elsewhere gives way to its newest tunnel.
 #[derive(Debug, Default)]
 struct Site {
     addresses: Vec<IpAddr>,
@@ -48,25 +49,25 @@ pub(crate) struct Announced {
 }
 
 impl Directory {
-    /// A site has a tunnel at `worker`; returns the other worker that had the one of the same
-    /// class.
+    /// A site has a tunnel at `worker`; returns those that it had at others, with their workers.
     pub(super) fn enter(
         &self,
         worker: usize,
         name: &str,
         class: ClassId,
         addresses: &[IpAddr],
-    ) -> Option<usize> {
+    ) -> Vec<(ClassId, usize)> {
         let sites = &mut *self.write();
         for &address in addresses {
             sites.by_address.insert(address, name.to_owned());
         }
         let site = sites.sites.entry(name.to_owned()).or_default();
         site.addresses = addresses.to_vec();
-        let old = site.tunnels.iter().position(|(known, _)| *known == class);
-        let old = old.map(|index| site.tunnels.remove(index).1);
+        site.tunnels.retain(|tunnel| *tunnel != (class, worker));
+        let elsewhere = |(_, at): &mut (ClassId, usize)| *at != worker;
+        let lost = site.tunnels.extract_if(.., elsewhere).collect();
         site.tunnels.push((class, worker));
-        old.filter(|&old| old != worker)
+        lost
     }
 
     /// A tunnel at `worker` is gone, and what was announced there if it was the last; true then.
@@ -213,10 +214,8 @@ mod tests {
     fn directory() -> Directory {
         let directory = Directory::default();
         for (worker, site, inner) in [(0, "van", "10.200.0.2"), (1, "ship", "10.200.0.3")] {
-            assert_eq!(
-                directory.enter(worker, site, DEFAULT, &[address(inner)]),
-                None
-            );
+            let lost = directory.enter(worker, site, DEFAULT, &[address(inner)]);
+            assert!(lost.is_empty());
         }
         directory
     }
@@ -266,27 +265,23 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_that_loses_a_class_to_another_is_named_and_its_goodbye_changes_nothing() {
+    fn a_site_has_all_tunnels_where_its_newest_is_and_the_goodbye_of_the_others_changes_nothing() {
         let directory = directory();
         let inner = [address("10.200.0.2")];
+        assert!(directory.enter(0, "van", BULK, &inner).is_empty());
 
-        assert_eq!(directory.enter(2, "van", DEFAULT, &inner), Some(0));
-        assert!(directory.has(2, "van", DEFAULT) && !directory.has(0, "van", DEFAULT));
-        directory.leave(0, "van", DEFAULT);
+        let lost = directory.enter(2, "van", DEFAULT, &inner);
+
+        assert_eq!(lost, [(DEFAULT, 0), (BULK, 0)]);
+        assert!(directory.has(2, "van", DEFAULT));
+        for class in [DEFAULT, BULK] {
+            assert!(!directory.has(0, "van", class));
+            directory.leave(0, "van", class);
+        }
         assert_eq!(directory.worker_of(inner[0]), Some(2));
-
-        assert_eq!(
-            directory.enter(2, "van", DEFAULT, &inner),
-            None,
-            "it is its own"
-        );
-        assert_eq!(
-            directory.enter(1, "van", BULK, &inner),
-            None,
-            "another class"
-        );
-        assert_eq!(directory.worker_of(inner[0]), Some(1), "the newest tunnel");
-        directory.leave(1, "van", BULK);
+        assert!(directory.enter(2, "van", DEFAULT, &inner).is_empty());
+        assert!(directory.enter(2, "van", BULK, &inner).is_empty());
+        directory.leave(2, "van", BULK);
         assert_eq!(directory.worker_of(inner[0]), Some(2));
     }
 
@@ -303,7 +298,7 @@ mod tests {
         let expected = announced(["10.199.0.0/16", "192.168.8.0/24"]);
         assert_eq!(directory.announced("van"), Some(expected));
         assert_eq!(directory.take_changed(), BTreeSet::new());
-        directory.announce(0, "van", Announced::default());
+        directory.leave(0, "van", DEFAULT);
         let expected = announced(["192.168.8.0/24"]);
         assert_eq!(directory.announced("van"), Some(expected));
     }

@@ -11,7 +11,7 @@ use std::{
 
 use ipnet::IpNet;
 use sennit_linux::{
-    Allowed, Confined, Filter, Footprint, Masquerade, Rules, TunnelRoute, forward_blockers,
+    Allowed, Confined, Filter, Footprint, Lost, Masquerade, Rules, TunnelRoute, forward_blockers,
     netlink::{Family, Netlink},
     tun::{Offload, Tun, TunConfig},
 };
@@ -148,14 +148,18 @@ impl Gateway {
         Ok(())
     }
 
-    /// Follows what has changed on the host.
-    pub(crate) fn refresh(&self) {
-        if let Some((footprint, _)) = self.state().as_mut()
-            && let Err(error) = footprint.refresh_routes()
-        {
+    /// Follows what has changed on the host, and puts back what others have taken from it of ours;
+    /// how much that was.
+    pub(crate) fn refresh(&self) -> Lost {
+        let mut state = self.state();
+        let Some((footprint, _)) = state.as_mut() else {
+            return Lost::default();
+        };
+        footprint.refresh_routes().unwrap_or_else(|error| {
             let error = &error as &dyn Error;
             tracing::warn!(error, "cannot follow the routes of the host");
-        }
+            Lost::default()
+        })
     }
 
     /// Chains of the host's firewall that drop what they are not told to forward; none if that

@@ -12,9 +12,9 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::CertificateDer;
 use sennit_core::{ClassId, PathState, health};
-use sennit_engine::{Hub, HubEvent, Packet, Received, RequestId, Transmit};
+use sennit_engine::{Hub, HubEvent, NoSuchSite, Packet, Received, RequestId, SiteId, Transmit};
 use sennit_masque::connect_udp::Target;
-use sennit_packet::{IpPacket, gso::VirtioNetHdr};
+use sennit_packet::gso::VirtioNetHdr;
 
 use super::{
     Announced, Answer, Directory, QUESTIONS, RELAYED, STRAYS, VERDICTS,
@@ -103,7 +103,8 @@ impl HubMachine {
                 left_out,
             } => {
                 let announced = Announced { prefixes, left_out };
-                self.directory.announce(self.number, &site, announced);
+                self.directory
+                    .announce(self.number, site.as_str(), announced);
                 self.tell_announced();
             }
             HubEvent::Path {
@@ -178,35 +179,36 @@ impl HubMachine {
 
     fn note_tunnel_up(
         &mut self,
-        (site, class): (String, String),
+        (site, class): (SiteId, String),
         class_id: ClassId,
         addresses: &[IpAddr],
     ) {
-        tracing::info!(site, class, worker = self.number, "tunnel is up");
+        tracing::info!(%site, class, worker = self.number, "tunnel is up");
         let directory = &self.directory;
-        if let Some(old) = directory.enter(self.number, &site, class_id, addresses) {
+        let lost = directory.enter(self.number, site.as_str(), class_id, addresses);
+        for (class, old) in lost {
             self.verdict_slots[old].post(Verdict::Replace {
                 site: site.clone(),
-                class: class_id,
+                class,
             });
         }
         self.note_outer(&site);
-        let site = Some(site);
+        let site = Some(site.to_string());
         self.journal.note(Event::TunnelUp { site, class });
     }
 
     fn note_tunnel_down(
         &mut self,
-        (site, class): (String, String),
+        (site, class): (SiteId, String),
         class_id: ClassId,
         reason: String,
     ) {
-        tracing::info!(site, class, reason, "tunnel is down");
-        if self.directory.leave(self.number, &site, class_id) {
+        tracing::info!(%site, class, reason, "tunnel is down");
+        if self.directory.leave(self.number, site.as_str(), class_id) {
             self.tell_announced();
         }
         self.journal.note(Event::TunnelDown {
-            site: Some(site),
+            site: Some(site.to_string()),
             class,
             reason,
         });
@@ -215,7 +217,7 @@ impl HubMachine {
     /// A path came or went, and when it was last heard.
     fn note_path(
         &mut self,
-        (site, class, link): (String, String, String),
+        (site, class, link): (SiteId, String, String),
         [before, state]: [PathState; 2],
         (reason, heard): (health::Reason, Instant),
         now: Instant,
@@ -223,10 +225,10 @@ impl HubMachine {
         self.note_outer(&site);
         // What happens to a path that is not to be used anyway is of no interest to most.
         if (before == PathState::Up) == (state == PathState::Up) {
-            return tracing::debug!(site, class, link, %state, %reason, "path changed");
+            return tracing::debug!(%site, class, link, %state, %reason, "path changed");
         }
-        tracing::info!(site, class, link, %state, %reason, "path changed");
-        let site = Some(site);
+        tracing::info!(%site, class, link, %state, %reason, "path changed");
+        let site = Some(site.to_string());
         self.journal.note(if state == PathState::Up {
             Event::PathUp { site, class, link }
         } else {
@@ -274,9 +276,10 @@ impl HubMachine {
         }
     }
 
-    fn note_outer(&self, site: &str) {
+    fn note_outer(&self, site: &SiteId) {
         let addresses = self.hub.outer_addresses(site);
-        self.directory.set_outer(self.number, site, addresses);
+        self.directory
+            .set_outer(self.number, site.as_str(), addresses);
     }
 
     fn handle_verdict(&mut self, verdict: Verdict, now: Instant) {
@@ -313,8 +316,8 @@ impl HubMachine {
     }
 
     /// The other worker's tunnel was newer when it said so; ours may be newer still.
-    fn replace(&mut self, site: &str, class: ClassId, now: Instant) {
-        if !self.directory.has(self.number, site, class) {
+    fn replace(&mut self, site: &SiteId, class: ClassId, now: Instant) {
+        if !self.directory.has(self.number, site.as_str(), class) {
             self.hub.replace(site, class, now);
         }
     }
@@ -347,7 +350,8 @@ impl HubMachine {
             | Request::Speedtest { .. }
             | Request::Usage => {}
             Request::Disconnect { site } => {
-                self.hub.expel(site.as_str(), "the site is revoked", now);
+                self.hub
+                    .expel(&site.as_str().into(), "the site is revoked", now);
             }
         }
         let wanted = facts::wanted_flows(request);
@@ -362,7 +366,7 @@ impl HubMachine {
                 refused_strangers: strangers.refused,
                 completed_handshakes: strangers.completed,
                 failed_handshakes: strangers.failed,
-                ..self.strays.counters.status(seen.len())
+                ..self.strays.counters.status(seen.len(), self.hub.woken())
             },
             seen,
         }
@@ -392,11 +396,10 @@ impl Machine for HubMachine {
         for stray in self.strays.take_early() {
             self.handle_stray(stray, now);
         }
-        if self.hub.offer_packet(header, packet, now).is_ok() {
+        let Err(NoSuchSite(destination)) = self.hub.offer_packet(header, packet, now) else {
             return;
-        }
-        let destination = IpPacket::parse(packet).map(|packet| packet.dst()).ok();
-        match destination.and_then(|address| self.directory.worker_of(address)) {
+        };
+        match self.directory.worker_of(destination) {
             Some(worker) if worker != self.number => {
                 let stray = Stray::Packet {
                     header: *header,
@@ -456,7 +459,7 @@ impl Machine for HubMachine {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.hub.poll_timeout()
+        self.hub.poll_timeout().map(|due| due.at)
     }
 
     fn tunnels(&self) -> usize {

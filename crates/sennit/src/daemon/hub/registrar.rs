@@ -129,6 +129,8 @@ pub(super) fn start(
     registrar.learn_confined(SystemTime::now())?;
     registrar.apply_filter().map_err(Failure::from)?;
     registrar.note_rotation(SystemTime::now());
+    // What is not found out now is asked for again when the store was written.
+    registrar.tell_of_authority();
     let (sender, queries) = mpsc::sync_channel(MAX_WAITING);
     let run = move || {
         let _lifeline = lifeline;
@@ -297,7 +299,7 @@ impl Registrar {
             self.hold_filter().map_err(Refusal::CannotConfine)?;
         }
         let grant = Grant {
-            site: site.to_string(),
+            site: site.as_str().into(),
             addresses: addresses(lease),
             credential: *admission.proof.digest(),
             next: None,
@@ -393,6 +395,7 @@ impl Registrar {
             tracing::warn!(%error, "cannot list the sites");
             self.is_behind = true;
         }
+        self.is_behind |= !self.tell_of_authority();
         self.is_behind |= !self.decide_lans();
         self.change_relay();
         self.tries = if self.is_behind { self.tries + 1 } else { 0 };

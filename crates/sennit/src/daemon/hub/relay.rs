@@ -25,6 +25,7 @@ use sennit_linux::{
     netlink::Netlink,
     poller::{Events, Interest, Poller},
 };
+use sennit_packet::Bitrate;
 
 use crate::{
     config::{ConnectUdp, HubConfig},
@@ -373,11 +374,11 @@ fn allows(
     client: Option<&mut Client>,
     direction: usize,
     bytes: usize,
-    rate: Option<u64>,
+    rate: Option<Bitrate>,
     now: Instant,
 ) -> bool {
     let Some(rate) = rate else { return true };
-    client.is_some_and(|it| it.allowances[direction].take(bytes, rate as f64 / 8.0, now))
+    client.is_some_and(|it| it.allowances[direction].take(bytes, rate, now))
 }
 
 /// A socket that is connected to the first of the targets that this host has a way to.

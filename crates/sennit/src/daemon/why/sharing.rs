@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sennit_engine::facts::{Cause, PathShare, Queue, Told, TunnelStatus};
+use sennit_packet::Bitrate;
 
 use crate::status::{FarQueueStatus, QueueStatus, SharedStatus, rate};
 
@@ -35,19 +36,17 @@ pub(super) fn held(
     share: &PathShare,
     (way, stood): (Way, Duration),
 ) -> Option<String> {
-    let whole = share.link_rate as f64;
-    if !share.held || share.link_rate == 0 {
+    if !share.held || share.link_rate.is_zero() {
         return None;
     }
-    let own = rate(share.rate as f64);
+    let [whole, own] = [share.link_rate, share.rate].map(words);
     let carries = match share.cause {
-        _ if share.configured => format!("the {} that the config gives out there", rate(whole)),
-        Cause::Queue => format!(
-            "the {} that are given out there while a queue in it drains",
-            rate(whole)
-        ),
+        _ if share.configured => format!("the {whole} that the config gives out there"),
+        Cause::Queue => {
+            format!("the {whole} that are given out there while a queue in it drains")
+        }
         Cause::Unknown | Cause::Clear | Cause::Rises | Cause::Stalled => {
-            format!("the {} that it was found to carry", rate(whole))
+            format!("the {whole} that it was found to carry")
         }
     };
     let (down, says, place) = way.words();
@@ -56,7 +55,7 @@ pub(super) fn held(
         stood.as_secs_f64() * 1e3
     );
     let used = used(share);
-    if used == 0 {
+    if used.is_zero() {
         return Some(format!(
             "; {class} is held to {own}{down} on {link}, of {carries}{wait}"
         ));
@@ -66,7 +65,7 @@ pub(super) fn held(
     Some(format!(
         "; {class} is held to {own}{down} on {link}: {} {verb} {} of {carries}{wait}",
         list(&names),
-        rate(used as f64)
+        words(used)
     ))
 }
 
@@ -91,16 +90,20 @@ fn current(told: &Told, now: Instant) -> PathShare {
         return share;
     }
     PathShare {
-        rate: 0,
+        rate: Bitrate::ZERO,
         held: false,
         others: Vec::new(),
         ..share
     }
 }
 
-/// What the others sent of late, in bytes per second.
-fn used(share: &PathShare) -> u64 {
-    share.others.iter().map(|(_, rate)| rate).sum()
+/// What the others sent of late.
+fn used(share: &PathShare) -> Bitrate {
+    share.others.iter().map(|&(_, rate)| rate).sum()
+}
+
+fn words(of: Bitrate) -> String {
+    rate(of.as_bytes_per_second_f64())
 }
 
 fn list(names: &[&str]) -> String {
@@ -123,13 +126,14 @@ pub(in crate::daemon) fn shared(share: &PathShare) -> SharedStatus {
     };
     let left = share.link_rate.saturating_sub(used(share));
     let given = share.guaranteed.max(left);
+    let known = |rate: Bitrate| (!rate.is_zero()).then(|| rate.as_bytes_per_second_f64());
     SharedStatus {
-        link_bytes_per_second: (share.link_rate > 0).then_some(share.link_rate as f64),
+        link_bytes_per_second: known(share.link_rate),
         link_cause: cause.into(),
         link_queue_seconds: share.link_queue.map(|queue| queue.as_secs_f64()),
-        guaranteed_bytes_per_second: (share.guaranteed > 0).then_some(share.guaranteed as f64),
-        given_bytes_per_second: (share.link_rate > 0).then_some(given as f64),
-        sent_bytes_per_second: share.rate as f64,
+        guaranteed_bytes_per_second: known(share.guaranteed),
+        given_bytes_per_second: known(share.link_rate).map(|_| given.as_bytes_per_second_f64()),
+        sent_bytes_per_second: share.rate.as_bytes_per_second_f64(),
         held: share.held,
         loss_ratio: None,
         told_seconds: None,
@@ -171,7 +175,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_for_whom() {
-        let mbit = |n: u64| n * 125_000;
+        let mbit = Bitrate::mbit;
         let share = PathShare {
             link_rate: mbit(50),
             configured: false,
@@ -196,7 +200,7 @@ mod tests {
         let told = shared(&share);
         assert_eq!(told.link_cause, "clear");
         assert_eq!(told.link_queue_seconds, Some(0.0012));
-        assert_eq!(told.given_bytes_per_second, Some(mbit(32) as f64));
+        assert_eq!(told.given_bytes_per_second, Some(4e6));
         assert_eq!(
             held(
                 "bulk",
@@ -215,10 +219,10 @@ mod tests {
         let at = Instant::now();
         let told = Told {
             share: PathShare {
-                link_rate: 6_250_000,
-                rate: 4_000_000,
+                link_rate: Bitrate::mbit(50),
+                rate: Bitrate::mbit(32),
                 held: true,
-                others: vec![("critical".into(), 125_000)],
+                others: vec![("critical".into(), Bitrate::mbit(1))],
                 ..PathShare::default()
             },
             loss: 0.01,

@@ -63,6 +63,7 @@ impl<N: Network> Client<'_, N> {
                 ..plan.clone()
             },
             interrupted,
+            broken: None,
             goodput_bits_per_second: goodput.map(|way| way.goodput_bits_per_second).sum(),
             up,
             down,
@@ -136,7 +137,10 @@ fn way(sender: &Side, receiver: &Side, code: Option<&str>) -> Way {
         messages: received.messages.clone(),
         fec: code
             .zip(received.messages.as_ref())
-            .map(|(code, messages)| FecFigures::new(code, symbols, messages)),
+            .map(|(code, messages)| FecFigures {
+                choices: sender.choices.clone(),
+                ..FecFigures::new(code, symbols, messages)
+            }),
         sent_packets: sender.sent.packets,
         lost_packets: sender.sent.lost,
         controllers: sender.sent.controllers.clone(),

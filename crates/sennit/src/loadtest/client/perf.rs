@@ -14,7 +14,7 @@ use super::{
         wire::Network,
         words::Side,
     },
-    Client, NEVER, TestError,
+    Client, Ending, NEVER, TestError,
 };
 
 /// What to know of the figures: such a server says nothing.
@@ -33,8 +33,8 @@ impl<N: Network> Client<'_, N> {
         self.connect_all(&tls, |_, _| Ok(()))?;
         self.net.begin();
         let begun = self.begin_perf();
-        let interrupted = self.let_run(begun, progress)?;
-        self.finish_perf((quiet, begun), handshake, interrupted)
+        let ending = self.let_run(begun, progress)?;
+        self.finish_perf((quiet, begun), handshake, ending)
     }
 
     /// The connection for questions, when nothing else was there, and how long handshakes take.
@@ -78,7 +78,7 @@ impl<N: Network> Client<'_, N> {
         &mut self,
         (quiet, begun): (Range<Instant>, Instant),
         handshake: Handshakes,
-        interrupted: bool,
+        ending: Ending,
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
         let span = ended.saturating_duration_since(self.counted(begun));
@@ -96,10 +96,18 @@ impl<N: Network> Client<'_, N> {
             ..Side::default()
         };
         let stopped = std::mem::replace(&mut self.stop, &NEVER);
-        self.drain(ended)?;
+        let drained = self.drain(ended);
         self.stop = stopped;
         let rtt = self.round_trips(quiet, self.counted(begun)..ended);
+        let interrupted = matches!(ending, Ending::Interrupted);
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
+        let broken = match ending {
+            Ending::Broken(error) => Some(error),
+            Ending::Planned | Ending::Interrupted => drained.err(),
+        };
+        if let Some(error) = broken {
+            report = report.broken_off(&error);
+        }
         report.protocol = String::from_utf8_lossy(perf::ALPN).into_owned();
         report.notes.extend(NOTES.map(str::to_owned));
         Ok(report)

@@ -3,8 +3,13 @@
 
 use std::time::Instant;
 
+use sennit_fec::Fec;
+
 use super::{
-    super::{fec::Symbols, stack::Stack},
+    super::{
+        fec::{FecChoice, Symbols},
+        stack::Stack,
+    },
     Id, Load, Member,
     message::Head,
     protection::{Brought, Receiving, Sending},
@@ -12,10 +17,12 @@ use super::{
 
 impl Load {
     /// A connection begins to send.
-    pub(super) fn begin_messages(&mut self, id: Id, counts: bool) {
+    pub(super) fn begin_messages(&mut self, id: Id, counts: bool, now: Instant) {
         self.roomy.insert(id);
+        let protects = self.fec != Fec::Off;
         if let Some(member) = self.members.get_mut(&id) {
-            member.sending = self.code.map(|code| Box::new(Sending::new(code, counts)));
+            let sending = || Box::new(Sending::new(self.fec, counts, now));
+            member.sending = protects.then(sending);
         }
     }
 
@@ -52,6 +59,12 @@ impl Load {
             sent: now.saturating_duration_since(run.start),
         };
         let message = head.message(bytes);
+        if let Some(sending) = &mut member.sending
+            && let Some(all) = sending.looks_at(now)
+            && let Some(outlook) = quic.outlook(id, all, now)
+        {
+            sending.look(outlook, now);
+        }
         let mut send = |datagram| quic.send_datagram_soon(id, datagram);
         let sent = match &mut member.sending {
             Some(sending) => sending.send(&message, run.counts, now, send),
@@ -65,7 +78,9 @@ impl Load {
 
     /// When messages that are not protected yet have waited long enough.
     pub(super) fn protects_at(&self) -> Option<Instant> {
-        self.code?;
+        if self.fec == Fec::Off {
+            return None;
+        }
         let members = self.members.values();
         let due = members.filter_map(|member| member.sending.as_ref()?.poll_timeout());
         due.min()
@@ -73,7 +88,7 @@ impl Load {
 
     /// Sends repairs of what has waited long enough, and those that had found no room.
     pub(super) fn send_repairs(&mut self, quic: &mut dyn Stack, now: Instant) {
-        if self.code.is_none() {
+        if self.fec == Fec::Off {
             return;
         }
         let refills = self.plan.rate_bits_per_second.is_none();
@@ -103,22 +118,36 @@ impl Load {
     // ---- what arrives --------------------------------------------------------------------------
 
     /// A datagram that nobody planned counts nowhere.
-    pub(super) fn handle_message(&mut self, id: Id, datagram: &[u8], arrived: Instant) {
+    pub(super) fn handle_message(
+        &mut self,
+        quic: &mut dyn Stack,
+        id: Id,
+        datagram: &[u8],
+        arrived: Instant,
+    ) {
         let (Some(run), Some(member)) = (&mut self.run, self.members.get_mut(&id)) else {
             return;
         };
         let Some(planned) = self.plan.message_bytes else {
             return;
         };
-        let (brought, bytes) = match self.code {
-            None => (Brought::bare(datagram), datagram.len()),
-            Some(_) => {
+        let sending = member.sending.as_mut();
+        if sending.is_some_and(|it| it.hear(datagram)) {
+            return;
+        }
+        let (brought, bytes) = match self.fec {
+            Fec::Off => (Brought::bare(datagram), datagram.len()),
+            Fec::Fixed(_) | Fec::Auto => {
                 let bytes = usize::from(planned);
                 let new = || Box::new(Receiving::new(bytes));
-                (
-                    member.receiving.get_or_insert_with(new).handle(datagram),
-                    bytes,
-                )
+                let receiving = member.receiving.get_or_insert_with(new);
+                let brought = receiving.handle(datagram);
+                if self.fec == Fec::Auto
+                    && let Some(tidings) = receiving.tidings(arrived)
+                {
+                    quic.send_datagram(id, tidings);
+                }
+                (brought, bytes)
             }
         };
         if let Some(head) = brought.arrived.filter(|head| head.counts) {
@@ -145,9 +174,16 @@ impl Load {
         let bytes = usize::from(self.plan.message_bytes.unwrap_or_default());
         let mut waiting = |bytes| quic.datagrams_waiting(id, bytes) as u64;
         match &member.sending {
-            Some(sending) => sending.shares(waiting(bytes + Sending::HEAD)),
+            Some(sending) => sending.shares(waiting(bytes + sending.head())),
             None => [waiting(bytes), 0],
         }
+    }
+
+    /// What `auto` chose last for each connection on which this end sends.
+    pub(super) fn choices(&self) -> Vec<FecChoice> {
+        let members = self.members.values();
+        let choices = members.filter_map(|member| member.sending.as_ref()?.choice());
+        choices.collect()
     }
 
     /// What error correction has done at this end so far.
@@ -163,12 +199,14 @@ impl Load {
     /// What it did, now that nothing more will arrive.
     pub(super) fn symbols_at_end(&self, quic: &mut dyn Stack) -> Symbols {
         let mut symbols = self.symbols();
-        if self.code.is_none() {
+        if self.fec == Fec::Off {
             return symbols;
         }
         for (&id, member) in &self.members {
             let [messages, repairs] = self.waiting(quic, id, member);
-            symbols.sources_sent = symbols.sources_sent.saturating_sub(messages);
+            let protects = member.sending.as_ref().is_some_and(|it| it.head() > 0);
+            let sources = if protects { messages } else { 0 };
+            symbols.sources_sent = symbols.sources_sent.saturating_sub(sources);
             symbols.repairs_sent = symbols.repairs_sent.saturating_sub(repairs);
             symbols.failed += member.receiving.as_ref().map_or(0, |it| it.unsolved());
         }

@@ -5,44 +5,86 @@
 //! them. What is longer or shorter is not decoded, so a far end decides neither how much memory the
 //! decoder takes nor what counts as a message. The numbers begin anew when the warm-up is over, so
 //! that what is counted is of one run of them.
+//!
+//! With `auto` the [`FecChooser`] of a tunnel's classes looks at the path before a message leaves,
+//! and what it does not want protected leaves as it is. It remembers the warm-up. What came back it
+//! hears by [`Tidings`], as in a tunnel, which the receiver sends behind an octet of their own.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use sennit_fec::{Code, Decoder, Encoder, Repair};
+use sennit_core::frame::Tidings;
+use sennit_engine::{FecChooser, FecOutlook};
+use sennit_fec::{Code, Decoder, DecoderStats, Encoder, Fec, Repair};
 
-use super::{super::fec::Symbols, message::Head};
+use super::{
+    super::fec::{FecChoice, Symbols},
+    message::Head,
+};
 
 /// First octet of a protected message, of a repair, and of a repair of the warm-up.
 const SOURCE: u8 = 5;
 const REPAIR: u8 = 6;
 const WARM_REPAIR: u8 = 7;
+/// First octet of what the receiver tells their sender for `auto`.
+const TIDINGS: u8 = 8;
+/// How often it tells that, while something arrives.
+const TELL_EVERY: Duration = Duration::from_millis(250);
 
 /// What is sent is protected.
 pub(super) struct Sending {
-    encoder: Encoder,
-    /// Number of the next message, as the encoder will count it.
+    fec: Fec,
+    /// Chooses the code of `auto`.
+    chooser: FecChooser,
+    /// What it saw last, and what the far end told last.
+    outlook: Option<FecOutlook>,
+    told: Tidings,
+    /// Messages that were handed over, those of the warm-up too.
+    all: u64,
+    /// There is one once something was protected.
+    encoder: Option<Encoder>,
+    /// Number of the next protected message, as the encoder will count it.
     next: u16,
     /// The warm-up is over.
     counts: bool,
     /// Repairs that wait for room. No message overtakes them, so they are of one group at most.
     due: VecDeque<Bytes>,
+    /// Messages that were handed over without protection.
+    bare: u64,
     sources: u64,
     repairs: u64,
 }
 
 impl Sending {
     /// Bytes before a protected message.
-    pub(super) const HEAD: usize = 3;
+    const HEAD: usize = 3;
 
-    pub(super) fn new(code: Code, counts: bool) -> Self {
+    pub(super) fn new(fec: Fec, counts: bool, now: Instant) -> Self {
         Self {
-            encoder: Encoder::new(code),
+            fec,
+            chooser: FecChooser::new(now),
+            outlook: None,
+            told: Tidings::default(),
+            all: 0,
+            encoder: None,
             next: 0,
             counts,
             due: VecDeque::new(),
+            bare: 0,
             sources: 0,
             repairs: 0,
+        }
+    }
+
+    /// The code by which the next message is protected, if it is.
+    fn code(&self) -> Option<Code> {
+        match self.fec {
+            Fec::Off => None,
+            Fec::Fixed(code) => Some(code),
+            Fec::Auto => self.chooser.code(),
         }
     }
 
@@ -50,25 +92,99 @@ impl Sending {
     /// room for the message.
     pub(super) fn send(
         &mut self,
-        message: &[u8],
+        message: &Bytes,
         counts: bool,
         now: Instant,
         mut send: impl FnMut(Bytes) -> bool,
     ) -> bool {
         if counts != self.counts {
-            *self = Self::new(self.encoder.code(), counts);
+            self.begin_anew(counts);
         }
-        let sent = self.flush(&mut send) && send(self.source(message));
-        if sent {
-            let id = self.encoder.push(&[], message, now);
-            debug_assert_eq!(id, Some(self.next), "a message fits a symbol");
-            self.next = self.next.wrapping_add(1);
-            self.sources += 1;
-            self.make_repairs();
-            self.flush(&mut send);
+        if !self.flush(&mut send) {
+            return false;
         }
+        let sent = match self.code() {
+            Some(code) => self.send_protected(code, message, now, &mut send),
+            None => self.send_bare(message, &mut send),
+        };
+        self.all += u64::from(sent);
         sent
     }
+
+    /// Nothing of what was sent before counts, nor is protected together with what follows.
+    fn begin_anew(&mut self, counts: bool) {
+        (self.encoder, self.next, self.counts) = (None, 0, counts);
+        (self.bare, self.sources, self.repairs) = (0, 0, 0);
+        self.due.clear();
+    }
+
+    fn send_bare(&mut self, message: &Bytes, send: &mut impl FnMut(Bytes) -> bool) -> bool {
+        if let Some(encoder) = &mut self.encoder {
+            encoder.forget();
+        }
+        let sent = send(message.clone());
+        self.bare += u64::from(sent);
+        sent
+    }
+
+    fn send_protected(
+        &mut self,
+        code: Code,
+        message: &Bytes,
+        now: Instant,
+        send: &mut impl FnMut(Bytes) -> bool,
+    ) -> bool {
+        if !send(self.source(message)) {
+            return false;
+        }
+        let encoder = self.encoder.get_or_insert_with(|| Encoder::new(code));
+        encoder.set_code(code);
+        encoder.set_tail(self.chooser.tail());
+        encoder.set_window_time(self.chooser.window_time());
+        let id = encoder.push(&[], message, now);
+        debug_assert_eq!(id, Some(self.next), "a message fits a symbol");
+        self.next = self.next.wrapping_add(1);
+        self.sources += 1;
+        self.make_repairs();
+        self.flush(send);
+        true
+    }
+
+    // ---- auto ----------------------------------------------------------------------------------
+
+    /// How many messages the path is looked at for, if it is time to.
+    pub(super) fn looks_at(&self, now: Instant) -> Option<u64> {
+        let is_due = self.fec == Fec::Auto && self.chooser.is_due(now);
+        is_due.then_some(self.all)
+    }
+
+    pub(super) fn look(&mut self, outlook: FecOutlook, now: Instant) {
+        self.chooser.look(&outlook, Some(&self.told), now);
+        self.outlook = Some(outlook);
+    }
+
+    /// Takes what the far end told of what came back; whether a datagram was that.
+    pub(super) fn hear(&mut self, datagram: &[u8]) -> bool {
+        let told = datagram.strip_prefix(&[TIDINGS]).and_then(Tidings::decode);
+        let is_meant = self.fec == Fec::Auto && told.is_some();
+        if let Some(told) = told.filter(|_| is_meant) {
+            self.told = told;
+        }
+        is_meant
+    }
+
+    /// What `auto` chose last, once it has looked.
+    pub(super) fn choice(&self) -> Option<FecChoice> {
+        let outlook = self.outlook?;
+        Some(FecChoice {
+            code: self.chooser.code().map(|code| code.to_string()),
+            reason: self.chooser.reason().to_string(),
+            loss_ratio: outlook.loss.max(outlook.loss_at_first),
+            burst: outlook.burst,
+        })
+    }
+
+    // ---- repairs -------------------------------------------------------------------------------
 
     fn source(&self, message: &[u8]) -> Bytes {
         let mut source = BytesMut::with_capacity(Self::HEAD + message.len());
@@ -80,7 +196,10 @@ impl Sending {
 
     fn make_repairs(&mut self) {
         let kind = if self.counts { REPAIR } else { WARM_REPAIR };
-        while let Some((repair, symbol)) = self.encoder.poll_repair() {
+        let Some(encoder) = &mut self.encoder else {
+            return;
+        };
+        while let Some((repair, symbol)) = encoder.poll_repair() {
             let mut datagram = BytesMut::with_capacity(1 + Repair::LEN + symbol.len());
             datagram.put_u8(kind);
             datagram.put_slice(&repair.encode());
@@ -91,18 +210,20 @@ impl Sending {
 
     /// When messages that are not protected yet have waited long enough.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.encoder.poll_timeout()
+        self.encoder.as_ref()?.poll_timeout()
     }
 
     /// Makes repairs of what has waited long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        self.encoder.handle_timeout(now);
+        if let Some(encoder) = &mut self.encoder {
+            encoder.handle_timeout(now);
+        }
         self.make_repairs();
     }
 
     /// Protects what is not protected yet: nothing more comes.
     pub(super) fn close(&mut self) {
-        if let Some(at) = self.encoder.poll_timeout() {
+        if let Some(at) = self.poll_timeout() {
             self.handle_timeout(at);
         }
     }
@@ -124,11 +245,17 @@ impl Sending {
         true
     }
 
+    /// Bytes before a message that leaves now.
+    pub(super) fn head(&self) -> usize {
+        self.code().map_or(0, |_| Self::HEAD)
+    }
+
     /// How many of so many datagrams that wait to leave are messages, and how many are repairs: one
     /// waits like the other.
     pub(super) fn shares(&self, waiting: u64) -> [u64; 2] {
-        let all = (self.sources + self.repairs).max(1);
-        let messages = (waiting * self.sources).div_ceil(all);
+        let messages = self.bare + self.sources;
+        let all = (messages + self.repairs).max(1);
+        let messages = (waiting * messages).div_ceil(all);
         [messages, waiting.saturating_sub(messages)]
     }
 
@@ -155,6 +282,10 @@ pub(super) struct Receiving {
     counts: bool,
     recovered: u64,
     malformed: u64,
+    /// What the decoder of the warm-up made of what arrived.
+    before: DecoderStats,
+    /// When the sender was told last.
+    told: Option<Instant>,
 }
 
 /// What a datagram brought.
@@ -186,6 +317,8 @@ impl Receiving {
             counts: false,
             recovered: 0,
             malformed: 0,
+            before: DecoderStats::default(),
+            told: None,
         }
     }
 
@@ -195,12 +328,41 @@ impl Receiving {
             Some((&SOURCE, rest)) => self.handle_source(rest),
             Some((&REPAIR, rest)) => self.handle_repair(rest, true),
             Some((&WARM_REPAIR, rest)) => self.handle_repair(rest, false),
-            Some(_) | None => None,
+            Some(_) | None => self.handle_bare(datagram),
         };
         brought.unwrap_or_else(|| {
             self.malformed += 1;
             Brought::default()
         })
+    }
+
+    /// Takes a message that `auto` did not want protected.
+    fn handle_bare(&mut self, message: &[u8]) -> Option<Brought> {
+        let head = Head::of(message).filter(|_| message.len() == self.bytes)?;
+        self.is_of_now(head.counts);
+        let arrived = Some(head);
+        Some(Brought { arrived, new: 1 })
+    }
+
+    /// What the sender is to be told now, for its `auto`.
+    pub(super) fn tidings(&mut self, now: Instant) -> Option<Bytes> {
+        let waits = |told: Instant| now.saturating_duration_since(told) < TELL_EVERY;
+        if self.told.is_some_and(waits) {
+            return None;
+        }
+        self.told = Some(now);
+        let (before, stats) = (self.before, self.decoder.stats());
+        let both = |count: fn(&DecoderStats) -> u64| (count(&before) + count(&stats)) as u32;
+        let tidings = Tidings {
+            sources: both(|it| it.sources),
+            repairs: both(|it| it.repairs),
+            recovered: both(|it| it.recovered),
+            lost: both(|it| it.lost),
+            back: Vec::new(),
+        };
+        let mut datagram = vec![TIDINGS];
+        tidings.encode(&mut datagram);
+        Some(datagram.into())
     }
 
     fn handle_source(&mut self, rest: &[u8]) -> Option<Brought> {
@@ -233,6 +395,7 @@ impl Receiving {
     /// Whether a symbol is of the numbers that run now. The first one that counts begins them anew.
     fn is_of_now(&mut self, counts: bool) -> bool {
         if counts && !self.counts {
+            self.before = self.decoder.stats();
             (self.decoder, self.counts) = (Decoder::new(), true);
             self.recovered = 0;
         }
@@ -261,7 +424,7 @@ impl Receiving {
     pub(super) fn symbols(&self) -> Symbols {
         let stats = match self.counts {
             true => self.decoder.stats(),
-            false => sennit_fec::DecoderStats::default(),
+            false => DecoderStats::default(),
         };
         Symbols {
             sources_received: stats.sources,
@@ -317,7 +480,7 @@ mod tests {
     }
 
     fn sending(code: &str) -> Sending {
-        Sending::new(code.parse().expect(code), true)
+        Sending::new(code.parse().expect(code), true, Instant::now())
     }
 
     #[test]
@@ -353,7 +516,8 @@ mod tests {
 
     #[test]
     fn what_the_warm_up_lost_counts_nowhere() {
-        let mut sending = Sending::new("xor:5+1".parse().expect("it is one"), false);
+        let fec = "xor:5+1".parse().expect("it is one");
+        let mut sending = Sending::new(fec, false, Instant::now());
         let mut left = sent(&mut sending, false, 9);
         left.extend(sent(&mut sending, true, 10));
         let mut receiving = Receiving::new(BYTES);
@@ -406,6 +570,69 @@ mod tests {
             ),
             (3, 2)
         );
+    }
+
+    /// What a path that loses one of twenty is like.
+    fn lossy() -> FecOutlook {
+        FecOutlook {
+            loss: 0.05,
+            loss_at_first: 0.0,
+            burst: 1.0,
+            loss_counted: 0.05,
+            sent: 0,
+            waits: false,
+            round_trip: 50 * MS,
+            repairs: false,
+            copies: false,
+            taken: true,
+        }
+    }
+
+    #[test]
+    fn auto_protects_from_when_it_sees_losses_and_remembers_the_warm_up() {
+        let mut sending = Sending::new(Fec::Auto, false, Instant::now());
+        let kinds = |left: &[Bytes]| left.iter().map(|it| it[0]).collect::<Vec<_>>();
+        let before = sent(&mut sending, false, 2);
+
+        sending.look(lossy(), Instant::now());
+        let warm = sent(&mut sending, false, 1);
+        let counted = sent(&mut sending, true, 10);
+
+        let bare = head(false, 0).message(BYTES)[0];
+        assert_eq!(kinds(&before), [bare; 2]);
+        assert_eq!(kinds(&warm), [SOURCE]);
+        let protected = [[SOURCE].repeat(10), vec![REPAIR]].concat();
+        assert_eq!(kinds(&counted), protected, "one of ten");
+        let choice = sending.choice().expect("it has looked");
+        assert_eq!(choice.code.as_deref(), Some("rlc:1/10"));
+        let mut receiving = Receiving::new(BYTES);
+        let (first, rest) = counted.split_at(4);
+        let arrives = before.iter().chain(&warm).chain(first).chain(&rest[1..]);
+        let new: usize = arrives.map(|it| receiving.handle(it).new).sum();
+        assert_eq!((new, receiving.symbols().malformed), (13, 0));
+    }
+
+    /// Repairs without their sources bring nothing back, so a whole window of them is in vain.
+    #[test]
+    fn auto_ends_where_the_far_end_tells_that_little_comes_back() {
+        let start = Instant::now();
+        let mut sending = Sending::new(Fec::Auto, true, start);
+        let mut receiving = Receiving::new(BYTES);
+        for second in 0..8 {
+            let now = start + 1000 * MS * second;
+            sending.look(lossy(), now);
+            // Of 1,000 messages in a row all are lost.
+            for datagram in sent(&mut sending, true, 2000).iter().skip(1000) {
+                receiving.handle(datagram);
+            }
+            let tidings = receiving.tidings(now).expect("a second has passed");
+            assert_eq!(receiving.tidings(now), None, "and not at once again");
+            assert!(sending.hear(&tidings) && !sending.hear(&tidings[1..]));
+        }
+
+        let choice = sending.choice().expect("it has looked");
+        assert_eq!(choice.code, None, "{choice:?}");
+        assert_eq!(choice.reason, "little of what is lost comes back by it");
     }
 
     /// A client may send what it likes: repairs of windows that never were, of any length.

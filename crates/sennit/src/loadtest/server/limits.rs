@@ -1,7 +1,7 @@
 //! What a server lets a client plan.
 
 use aws_lc_rs::constant_time;
-use sennit_fec::Code;
+use sennit_fec::Fec;
 
 use super::{
     super::{requests::LONGEST, words::Plan},
@@ -51,7 +51,7 @@ impl Options {
             let (least, most) = Plan::MESSAGE_BYTES.into_inner();
             return Err(format!("a message has {least} to {most} bytes"));
         }
-        allow_code(plan)?;
+        self.allow_code(plan)?;
         let asks = plan.requests.as_ref();
         if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
             return Err(format!("an answer has at most {LONGEST} bytes"));
@@ -75,24 +75,29 @@ impl Options {
             Err(_) => Err(format!("this server has no congestion control `{word}`")),
         }
     }
-}
 
-fn allow_code(plan: &Plan) -> Result<(), String> {
-    let Some(word) = &plan.fec else { return Ok(()) };
-    if let Err(bad) = word.parse::<Code>() {
-        return Err(format!(
-            "this server has no such error correction: `{word}` {bad}"
-        ));
+    fn allow_code(&self, plan: &Plan) -> Result<(), String> {
+        let Some(word) = &plan.fec else { return Ok(()) };
+        let fec = word.parse::<Fec>();
+        let fec =
+            fec.map_err(|bad| format!("this server has no such error correction: `{word}` {bad}"))?;
+        if plan.message_bytes.is_none() {
+            return Err("only messages are protected by error correction".into());
+        }
+        if plan.connections > MOST_PROTECTED {
+            return Err(format!(
+                "messages are protected on at most {MOST_PROTECTED} connections"
+            ));
+        }
+        if fec == Fec::Auto && plan.down && !self.stack.tells_losses() {
+            return Err(format!(
+                "this server's stack, {}, does not tell what it loses, by which `auto` chooses: \
+                 name a code",
+                self.stack
+            ));
+        }
+        Ok(())
     }
-    if plan.message_bytes.is_none() {
-        return Err("only messages are protected by error correction".into());
-    }
-    if plan.connections > MOST_PROTECTED {
-        return Err(format!(
-            "messages are protected on at most {MOST_PROTECTED} connections"
-        ));
-    }
-    Ok(())
 }
 
 /// That a test would last longer than a server allows, and what to say instead.
@@ -179,9 +184,11 @@ mod tests {
                 ..messages(100, 1e6)
             })
         };
-        assert_eq!(allowed("rs:10+2", MOST_PROTECTED, Some(100)), Ok(()));
+        for word in ["rs:10+2", "auto"] {
+            assert_eq!(allowed(word, MOST_PROTECTED, Some(100)), Ok(()));
+        }
         for (word, connections, bytes, why) in [
-            ("auto", 1, Some(100), "no such error correction: `auto`"),
+            ("turbo", 1, Some(100), "no such error correction: `turbo`"),
             ("xor:300+1", 1, Some(100), "1 to 255 packets"),
             ("rlc:1/8", 17, Some(100), "at most 16 connections"),
             ("rlc:1/8", 1, None, "only messages"),
@@ -189,5 +196,24 @@ mod tests {
             let refused = allowed(word, connections, bytes);
             assert!(refused.is_err_and(|it| it.contains(why)), "{word} {why}");
         }
+    }
+
+    #[test]
+    fn auto_is_refused_where_the_sender_does_not_tell_what_it_loses() {
+        let quinn = Options {
+            stack: StackName::Quinn,
+            ..options()
+        };
+        let plan = |down| Plan {
+            fec: Some("auto".into()),
+            congestion: "bbr".into(),
+            down,
+            ..messages(100, 1e6)
+        };
+
+        let refused = quinn.allow(&plan(true));
+
+        assert!(refused.is_err_and(|why| why.contains("quinn, does not tell what it loses")));
+        assert_eq!(quinn.allow(&plan(false)), Ok(()), "it only receives");
     }
 }

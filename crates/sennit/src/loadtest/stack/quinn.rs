@@ -26,7 +26,8 @@ use quinn_proto::{
 };
 use sennit_core::Congestion;
 use sennit_engine::{
-    BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, ConnId, Ended, Roster, Stream,
+    BareConfig, BareEvent, BareReceived, BareStats, BareTransmit, ConnId, Ended, FecOutlook,
+    Roster, Stream,
 };
 
 use super::{Stack, StackName};

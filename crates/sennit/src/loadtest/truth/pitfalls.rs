@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::loadtest::requests::Requests;
+use crate::loadtest::{metric::Metric, requests::Requests};
 
 /// A link of so many Mbit/s and 20 ms, without loss.
 fn link(mbit: f64) -> LinkSpec {
@@ -63,6 +63,85 @@ fn the_latency_of_a_large_request_is_that_of_all_of_its_bytes() {
     let least = f64::from(BYTES) * 8.0 / 100e6;
     assert!(found.answered > 0, "{found:?}");
     assert!(found.latency.min_seconds > Some(least), "{found:?}");
+}
+
+/// What is asked before a link goes silent, and what is due until the end, has waited: a percentile
+/// of what was answered before would be that of the quiet seconds.
+#[test]
+fn who_waits_for_an_answer_at_the_end_is_in_the_latency() {
+    let requests = Requests {
+        request_bytes: 100,
+        answer_bytes: 1000,
+        concurrency: 50,
+        per_second: Some(100.0),
+    };
+    let plan = Plan {
+        down: false,
+        streams: 0,
+        requests: Some(requests),
+        ..plan("cubic", 8.0, 0.0)
+    };
+    // The trace begins with the load.
+    let spec = in_steps("3,20\n6,0\n30,20\n", MS * 20, Queue::Time(MS * 100));
+
+    let report = test(&spec, 1, plan);
+
+    let found = report.requests.as_ref().expect("some were asked");
+    assert!((250..=310).contains(&found.answered), "{found:?}");
+    assert!((480..=560).contains(&found.unanswered), "{found:?}");
+    assert!(found.latency.p99_seconds > Some(4.5), "{found:?}");
+    let unanswered = Metric::named("unanswered").and_then(|it| it.of(&report));
+    assert_eq!(unanswered, Some(found.unanswered as f64));
+}
+
+/// A link that dies takes the server's figures with it, and not ours.
+#[test]
+fn what_was_measured_before_the_server_was_lost_is_told() {
+    // The trace begins with the load.
+    let spec = in_steps("4,10\n1000,0\n", MS * 20, Queue::Time(MS * 100));
+    for (up, stops) in [(false, false), (true, false), (true, true)] {
+        let stop = AtomicBool::new(false);
+        let mut interrupt = |second: &Second| {
+            stop.store(stops && second.elapsed_seconds > 5.5, Ordering::Relaxed);
+        };
+        let plan = Plan {
+            up,
+            down: !up,
+            ..plan("cubic", 8.0, 0.0)
+        };
+
+        let report = follow(Ends::default(), &spec, 1, plan, &mut interrupt, &stop);
+
+        assert!(report.broken.is_some(), "{report}");
+        assert_eq!(report.interrupted, stops, "{report}");
+        let way = report
+            .up
+            .as_ref()
+            .or(report.down.as_ref())
+            .expect("it was asked for");
+        assert!(way.bytes > 3_000_000, "{report}");
+        assert!(report.rtt.lost > 50, "{report}");
+        let notes = report.notes.join("\n");
+        assert!(notes.contains("what it had said last"), "{notes}");
+    }
+}
+
+/// An answer that takes longer than a second is of some second all the same.
+#[test]
+fn a_round_trip_of_seconds_is_told_while_it_runs() {
+    let spec = LinkSpec::symmetric(Config {
+        delay: MS * 700,
+        ..Config::default()
+    });
+    let mut told = Vec::new();
+    let mut tell = |second: &Second| told.push(second.rtt.p50_seconds);
+
+    let stop = AtomicBool::new(false);
+    let plan = plan("auto", 5.0, 0.0);
+    follow(Ends::default(), &spec, 1, plan, &mut tell, &stop);
+
+    assert!(told.len() >= 4, "{told:?}");
+    assert!(told[1..].iter().all(|rtt| *rtt >= Some(1.4)), "{told:?}");
 }
 
 /// Whoever offers more than there is room for is not told of losses and delays of his own buffer.

@@ -3,7 +3,7 @@
 use sennit_fec::Code;
 
 use super::*;
-use crate::loadtest::{profile::Profile, report::Way};
+use crate::loadtest::{fec::FecFigures, profile::Profile, report::Way};
 
 const RATE: f64 = 8e6;
 
@@ -146,4 +146,69 @@ fn why_a_thin_load_has_more_overhead_is_told() {
         assert!((fec.overhead_ratio - 2.0).abs() < 0.1, "{fec:?}");
     }
     assert_eq!(explained(&report), 2, "{:?}", report.notes);
+}
+
+fn fec(way: Option<&Way>) -> &FecFigures {
+    let fec = way.and_then(|way| way.fec.as_ref());
+    fec.expect("they were to be protected")
+}
+
+/// Each sender goes by what it sees of its own direction.
+#[test]
+fn auto_repairs_the_way_that_loses_messages_and_sends_nothing_more_on_a_clean_one() {
+    let mobile: Profile = "mobile".parse().expect("it is one");
+    let spec = LinkSpec {
+        up: mobile.spec.up,
+        down: clean(40.0).down,
+    };
+
+    let report = test(&spec, 1, protected("auto"));
+
+    let (up, down) = (fec(report.up.as_ref()), fec(report.down.as_ref()));
+    let [lossy, quiet] = [up, down].map(|fec| &fec.choices[0]);
+    assert!(
+        up.symbols.repairs_sent > 300 && up.symbols.recovered > 100,
+        "{up:?}"
+    );
+    assert!(up.residual_loss_ratio < up.wire_loss_ratio / 4.0, "{up:?}");
+    assert!(up.protected_ratio > 0.95, "the warm-up told: {up:?}");
+    let code = lossy.code.as_deref().unwrap_or_default();
+    assert!(code.starts_with("rlc:1/"), "{lossy:?}");
+    assert_eq!(lossy.reason, "what is lost is not sent again");
+    assert!((0.03..0.08).contains(&lossy.loss_ratio), "{lossy:?}");
+    assert_eq!((down.symbols.repairs_sent, down.protected_ratio), (0, 0.0));
+    assert_eq!((&quiet.code, quiet.loss_ratio), (&None, 0.0));
+    assert_eq!(quiet.reason, "the links lose too little");
+    assert_eq!((up.symbols.malformed, down.symbols.malformed), (0, 0));
+    let goodput = report.down.as_ref().map(|way| way.goodput_bits_per_second);
+    assert!(
+        goodput.is_some_and(|rate| rate > 0.95 * RATE),
+        "{goodput:?}"
+    );
+}
+
+/// As much is lost by both networks.
+#[test]
+fn auto_makes_up_for_bursts_by_more_repairs() {
+    let overhead_and_burst = |loss| {
+        let spec = LinkSpec::symmetric(Config {
+            delay: MS * 25,
+            loss,
+            ..Config::default()
+        });
+        let plan = Plan {
+            up: false,
+            seconds: 12.0,
+            ..protected("auto")
+        };
+        let report = test(&spec, 1, plan);
+        let found = fec(report.down.as_ref());
+        (found.overhead_ratio, found.choices[0].burst)
+    };
+
+    let (less, alone) = overhead_and_burst(Loss::Random(0.03));
+    let (more, long) = overhead_and_burst(Loss::bursts(0.03, 3.0));
+
+    assert!(alone < 1.2 && long > 1.6, "{alone} {long}");
+    assert!(more > 1.25 * less, "{less} {more}");
 }

@@ -14,8 +14,8 @@ impl Text {
                 "without a tunnel, what belongs into it leaves in the clear (leak = \"allow\")",
             ),
             (Leak::Block, Some(false)) => self.note(
-                "leak = \"block\" does not hold: somebody has taken its routes from this host; restart \
-                 the edge",
+                "leak = \"block\" does not hold: somebody has taken its routes or rules from this host; \
+                 an edge that runs puts them back",
             ),
             (Leak::Block, None | Some(true)) if state.is_usable() => {}
             (Leak::Block, None) => {
@@ -46,6 +46,9 @@ mod tests {
             policy,
             in_force,
             held_before_start: false,
+            routes: vec!["0.0.0.0/0".into()],
+            beside: Vec::new(),
+            beside_count: 0,
         });
         render(&status, false, WIDTH)
     }

@@ -1,6 +1,6 @@
 //! Bad input.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -166,6 +166,25 @@ fn a_crowd_of_idle_and_slow_clients_keeps_nobody_out() {
         )
     });
     assert!(cut.count() >= 300, "those that came first had to leave");
+}
+
+#[test]
+fn a_crowd_of_strangers_takes_nobody_the_stream_that_is_read() {
+    let world = World::new();
+    let mut viewer = world.connect();
+    let host = world.address;
+    let head =
+        format!("GET /v1/live HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {READER}\r\n\r\n");
+    viewer.write_all(head.as_bytes()).unwrap();
+    let mut lines = BufReader::new(viewer).lines();
+    let mut status = || lines.any(|line| line.is_ok_and(|line| line == "event: status"));
+    assert!(status());
+
+    let crowd: Vec<TcpStream> = (0..600).map(|_| world.connect()).collect();
+    assert_eq!(world.get("/v1/status").code, 200, "all were taken in");
+
+    assert!((0..3).all(|_| status()));
+    drop(crowd);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Another authority in place of the one there is: who trusts whom before, meanwhile and after.
 
-use sennit::identity::Authority;
+use sennit::{identity::Authority, store::AuthorityStep};
 
 use super::handshakes::{Seen, meet, server};
 use super::*;
@@ -144,6 +144,57 @@ fn sites_of_both_authorities_come_in_until_the_former_is_dropped_and_nobody_is_l
         matches!(again, IdentityError::NotRotating { .. }),
         "{again}"
     );
+}
+
+/// The clock told, by which both may be of one second, and which may be set back.
+#[test]
+fn an_invitation_is_of_the_authority_that_it_names_whatever_the_clock_says() {
+    let mut hub = Rotating::new();
+    let before = hub.hub.invite("bus-1");
+    hub.now += DAY / 24;
+    let present = hub.rotate();
+    let after = hub.hub.invite("car-2");
+
+    let rotation = identity::rotation(hub.hub.dir.path(), hub.now).unwrap();
+    assert_eq!(rotation.unwrap().locked_out(), ["bus-1"]);
+    hub.finish(true).unwrap();
+
+    let car = hub.enrol(Edge::join(&after));
+    assert_eq!(hub.come(&car).unwrap(), name("car-2"));
+    let store = &mut hub.hub.store;
+    assert_eq!(store.token(&before.secret.hash()).unwrap(), None);
+    let (present, locked_out) = (*present.as_bytes(), vec!["bus-1".to_owned()]);
+    let steps = [
+        AuthorityStep::Begun { present },
+        AuthorityStep::Finished {
+            present,
+            locked_out,
+        },
+    ];
+    assert_eq!(store.take_authority_steps().unwrap(), steps);
+    assert_eq!(store.take_authority_steps().unwrap(), []);
+}
+
+/// What was dropped stayed so, and each site needed another invitation.
+#[test]
+fn a_hub_that_has_its_former_keys_back_from_a_copy_knows_its_former_sites_again() {
+    let mut hub = Rotating::new();
+    let former = hub.hub.identity.authority.fingerprint();
+    let van = hub.hub.enrolled("van-07");
+    let files = ["ca.key", "ca.pem", "hub.key", "hub.pem"];
+    let files = files.map(|name| hub.hub.dir.path().join(name));
+    let copies = files.clone().map(|file| fs::read(file).unwrap());
+    hub.rotate();
+    hub.finish(true).unwrap();
+    hub.meet(&van).unwrap_err();
+
+    for (file, copy) in files.iter().zip(copies) {
+        fs::write(file, copy).unwrap();
+    }
+    hub.follow();
+    hub.hub.store.trust_only(&[*former.as_bytes()]).unwrap();
+
+    assert_eq!(hub.come(&van).unwrap(), name("van-07"));
 }
 
 #[test]

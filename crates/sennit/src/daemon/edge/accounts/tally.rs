@@ -55,6 +55,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use sennit_packet::Bitrate;
+
     use super::*;
 
     fn link(id: u32, name: &str, sent_bytes: u64) -> LinkFacts {
@@ -63,7 +65,7 @@ mod tests {
             name: name.into(),
             site: None,
             classes: Vec::new(),
-            delivers: 0,
+            delivers: Bitrate::ZERO,
             sent_bytes,
             received_bytes: 0,
         }

@@ -3,7 +3,6 @@
 use std::{
     fs,
     net::{IpAddr, SocketAddr},
-    thread,
 };
 
 use sennit_engine::SocketId;
@@ -15,12 +14,15 @@ use sennit_linux::{
 use super::{Code, Finding, LinkFacts, Nat, sight};
 use crate::{
     config::{self, EdgeConfig},
-    daemon::edge::{
-        causes::explain,
-        far_side::{self, Proofs},
-        names,
-        probe::{self, Tcp, Udp, Verdict},
-        way::Way,
+    daemon::{
+        at_once::at_once,
+        edge::{
+            causes::explain,
+            far_side::{self, Proofs},
+            names,
+            probe::{self, Tcp, Udp, Verdict},
+            way::Way,
+        },
     },
     remote::Remote,
     status::PublicStatus,
@@ -359,18 +361,8 @@ fn largest(mut good: u32, mut bad: u32, passes: impl Fn(u32) -> bool + Sync) -> 
         // Three at a time: what does not pass takes seconds to be sure of.
         let step = ((bad - good) / 4).max(1);
         let sizes = [good + step, good + 2 * step, good + 3 * step];
-        let passed: Vec<bool> = thread::scope(|scope| {
-            let threads = sizes.map(|size| {
-                let passes = &passes;
-                scope.spawn(move || passes(size))
-            });
-            threads
-                .into_iter()
-                .map(|it| it.join().unwrap_or(false))
-                .collect()
-        });
-        for (size, passed) in sizes.into_iter().zip(passed) {
-            if passed {
+        for (size, passed) in sizes.into_iter().zip(at_once(sizes, &passes)) {
+            if passed == Some(true) {
                 good = good.max(size);
             } else {
                 bad = bad.min(size);

@@ -1,6 +1,12 @@
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use sennit_linux::poller::Poller;
+use sennit_linux::{poller::Poller, udp::LinkSocket};
 
 use super::*;
 use crate::{
@@ -11,6 +17,8 @@ use crate::{
 const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
 const LTE: SocketId = SocketId(0);
+/// EMFILE.
+const TOO_MANY_FILES: i32 = 24;
 
 /// A worker's links, of which there is one, with what they change.
 struct Desk {
@@ -19,6 +27,9 @@ struct Desk {
     io: Io,
     lte: config::Link,
     now: Instant,
+    /// This host has too many open files for another socket.
+    is_full: Arc<AtomicBool>,
+    is_unrouted: bool,
     _keeper: (Keeper, tempfile::TempDir),
 }
 
@@ -27,13 +38,24 @@ impl Desk {
         let running = Running::new(config("", &["all"]), Vec::new());
         let directory = tempfile::tempdir().unwrap();
         let keeper = Keeper::start(&directory.path().join("journal.db")).unwrap();
-        let ground = Ground::loose(&running.config.device);
+        let is_full = Arc::<AtomicBool>::default();
+        let full = Arc::clone(&is_full);
+        let ground = Ground::opened_by(&running.config.device, move |address| {
+            if full.load(Ordering::Relaxed) {
+                let source = io::Error::from_raw_os_error(TOO_MANY_FILES);
+                let doing = "open a socket".into();
+                return Err(sennit_linux::Error::Os { doing, source });
+            }
+            LinkSocket::listen((address, 0).into())
+        });
         Self {
             links: Links::new(&running, false, keeper.journal().clone(), ground),
             edge: engines(&running, 1).remove(0),
             io: Io::new(Arc::new(Poller::new().unwrap())),
             lte: running.config.links[0].clone(),
             now: Instant::now(),
+            is_full,
+            is_unrouted: false,
             _keeper: (keeper, directory),
         }
     }
@@ -59,6 +81,7 @@ impl Desk {
             interface,
             complaint: None,
             mtu: Some(1500),
+            is_unrouted: self.is_unrouted,
         };
         self.links
             .follow(&[found], &mut self.edge, &mut self.io, self.now);
@@ -106,6 +129,26 @@ fn a_socket_is_bound_anew_when_its_interface_is_made_anew_with_the_same_address(
 
     assert!(second[0].is_some());
     assert_ne!(second, first);
+}
+
+#[test]
+fn what_this_host_has_refused_for_a_link_is_asked_for_again_without_news_of_the_kernel() {
+    let mut desk = Desk::new();
+    desk.is_full.store(true, Ordering::Relaxed);
+    assert_eq!(desk.find(4, [Some(V4), None]), [None; 2]);
+    let status = desk.links.status(desk.now);
+    assert_eq!(status[0].1.cause, Some(LinkCause::Unusable));
+    assert_eq!(desk.links.poll_timeout(), Some(desk.now + AGAIN));
+    assert!(!desk.links.is_to_look(desk.now));
+
+    desk.is_full.store(false, Ordering::Relaxed);
+    assert!(desk.links.is_to_look(desk.now + AGAIN));
+    assert!(desk.find(4, [Some(V4), None])[0].is_some());
+    assert_eq!(desk.links.poll_timeout(), None);
+
+    desk.is_unrouted = true;
+    desk.find(4, [Some(V4), None]);
+    assert_eq!(desk.links.poll_timeout(), Some(desk.now + AGAIN));
 }
 
 #[test]

@@ -163,7 +163,7 @@ impl Registrar {
     pub(super) fn tell(&self, news: &lans::News) {
         for worker in &*self.neighbours.verdicts {
             worker.post(Verdict::Lan {
-                site: news.name.clone(),
+                site: news.name.as_str().into(),
                 lan: news.lan.clone(),
                 refused: news.refused.clone(),
             });

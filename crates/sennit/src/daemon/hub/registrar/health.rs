@@ -4,9 +4,12 @@
 
 use std::{error::Error as _, net::IpAddr, time::SystemTime};
 
+use sennit_linux::Lost;
+
 use super::Registrar;
 use crate::{
-    config::Prefix, daemon::hub::condition::Trouble, lan::Host, site::SiteName, store::StoreError,
+    config::Prefix, daemon::hub::condition::Trouble, journal::Event, lan::Host, site::SiteName,
+    store::StoreError,
 };
 
 impl Registrar {
@@ -49,7 +52,7 @@ impl Registrar {
         let Some(gateway) = self.neighbours.gateway.upgrade() else {
             return Ok(());
         };
-        gateway.refresh();
+        self.tell_of_lost(gateway.refresh());
         let condition = &self.neighbours.condition;
         for chain in condition.note_blockers(gateway.blockers()) {
             tracing::warn!(
@@ -59,6 +62,28 @@ impl Registrar {
             );
         }
         self.keep_host(gateway.host())
+    }
+
+    fn tell_of_lost(&self, lost: Lost) {
+        if lost.is_nothing() {
+            return;
+        }
+        let Lost {
+            addresses,
+            routes,
+            rules,
+        } = lost;
+        tracing::warn!(
+            addresses,
+            routes,
+            rules,
+            "addresses, routes or rules of this hub were missing on this host, and are put back"
+        );
+        self.neighbours.journal.note(Event::HostRestored {
+            addresses,
+            routes,
+            rules,
+        });
     }
 
     /// What was known before stays if the kernel could not say it.

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use sennit_core::ClassId;
-use sennit_engine::{Credential, Grant, HubConfig as HubChange, RequestId, UdpRefusal};
+use sennit_engine::{Credential, Grant, HubConfig as HubChange, RequestId, SiteId, UdpRefusal};
 use sennit_masque::{capsule::NextAuthority, connect_udp::Target};
 use sennit_packet::Prefix;
 
@@ -97,13 +97,13 @@ pub(in crate::daemon) enum Verdict {
     Offer(Credential, NextAuthority),
     /// What is routed to a site, and what of its announcement is not.
     Lan {
-        site: String,
+        site: SiteId,
         lan: Vec<Prefix>,
         refused: Vec<(Prefix, String)>,
     },
     /// Another worker has a newer tunnel for this class of a site; this comes from that worker.
     Replace {
-        site: String,
+        site: SiteId,
         class: ClassId,
     },
     /// Another config; to be told when it is done.

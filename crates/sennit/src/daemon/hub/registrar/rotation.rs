@@ -10,8 +10,12 @@ use super::{Registrar, Verdict};
 use crate::{
     daemon::hub::condition::Trouble,
     identity::{self, Authority, Fingerprint, HubIdentity, IdentityError},
-    store::Digest,
+    journal::Event,
+    store::{AuthorityStep, Digest},
 };
+
+/// Sites that an event names.
+const MOST_NAMED: usize = 100;
 
 impl Registrar {
     /// Goes by the authorities that are in the state directory, if these are others by now.
@@ -78,7 +82,7 @@ impl Registrar {
         moves: bool,
         now: SystemTime,
     ) -> Option<NextAuthority> {
-        if let Err(error) = self.store.note_moves(&grant.site, moves) {
+        if let Err(error) = self.store.note_moves(grant.site.as_str(), moves) {
             tracing::warn!(%error, "cannot remember what a site can do");
         }
         self.note_certificate(&grant.credential, now);
@@ -114,6 +118,23 @@ impl Registrar {
         })
     }
 
+    /// Has the journal tell what an operator did to the authority, also while no hub ran; whether
+    /// that could be found out.
+    pub(super) fn tell_of_authority(&mut self) -> bool {
+        match self.store.take_authority_steps() {
+            Ok(steps) => {
+                for step in steps {
+                    self.neighbours.journal.note(event(step));
+                }
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot find out what was done to the authority");
+                false
+            }
+        }
+    }
+
     /// Tells those who ask for the status how far a rotation is.
     pub(super) fn note_rotation(&mut self, now: SystemTime) {
         let found = match &self.authorities[..] {
@@ -126,9 +147,32 @@ impl Registrar {
         match found {
             Ok(rotation) => {
                 self.behind = rotation.as_ref().map_or(0, |it| it.behind.len());
-                self.neighbours.condition.note_rotation(rotation);
+                let present = self.authorities.first().map(Authority::fingerprint);
+                let condition = &self.neighbours.condition;
+                condition.note_authority(present, rotation.as_ref());
             }
             Err(error) => tracing::warn!(%error, "cannot find out how far the rotation is"),
+        }
+    }
+}
+
+fn event(step: AuthorityStep) -> Event {
+    let words = |present| Fingerprint::from_bytes(present).to_string();
+    match step {
+        AuthorityStep::Begun { present } => Event::AuthorityRotated {
+            authority: words(present),
+        },
+        AuthorityStep::Finished {
+            present,
+            mut locked_out,
+        } => {
+            let more_locked_out = locked_out.len().saturating_sub(MOST_NAMED) as u64;
+            locked_out.truncate(MOST_NAMED);
+            Event::AuthorityFinished {
+                authority: words(present),
+                locked_out,
+                more_locked_out,
+            }
         }
     }
 }

@@ -243,7 +243,7 @@ fn who_has_been_here_is_missed_while_it_is_away_and_not_once_it_is_revoked() {
     let invite = TokenKind::Invite;
     world
         .store
-        .invite(&van, &[7; 32], None, invite, now)
+        .invite(&van, &[7; 32], None, invite, None, now)
         .unwrap();
     assert_eq!(world.away(), [""; 0], "it has not come yet");
 

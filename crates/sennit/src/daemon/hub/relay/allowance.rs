@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use sennit_packet::Bitrate;
+
 /// What a client may send at once, of what its rate gives it in this time.
 pub(super) const BURST: Duration = Duration::from_millis(100);
 /// The least burst, in bytes: the largest packet fits in any rate.
@@ -16,7 +18,8 @@ pub(super) struct Allowance {
 
 impl Allowance {
     /// Takes `bytes`; false if that is too much now.
-    pub(super) fn take(&mut self, bytes: usize, rate: f64, now: Instant) -> bool {
+    pub(super) fn take(&mut self, bytes: usize, rate: Bitrate, now: Instant) -> bool {
+        let rate = rate.as_bytes_per_second_f64();
         let earned = now.saturating_duration_since(self.at).as_secs_f64() * rate;
         let most = (rate * BURST.as_secs_f64()).max(LEAST_BURST);
         (self.left, self.at) = ((self.left + earned).min(most), now);

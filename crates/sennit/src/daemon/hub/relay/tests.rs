@@ -11,7 +11,7 @@ fn a_rate_lets_through_what_it_says_and_a_burst() {
         left: f64::INFINITY,
         at: start,
     };
-    let rate = 1e6;
+    let rate = Bitrate::mbit(8);
     let mut passed = 0_u64;
 
     for step in 0..20_000_u32 {

@@ -148,6 +148,10 @@ impl Stack for Quinn {
         })
     }
 
+    fn outlook(&mut self, _: ConnId, _: u64, _: Instant) -> Option<FecOutlook> {
+        None
+    }
+
     fn handle_datagrams(&mut self, from: BareReceived, mut data: BytesMut, now: Instant) {
         let segment = from.segment.max(1);
         while !data.is_empty() {

@@ -1,0 +1,54 @@
+//! What happens on the host: links that come and go, and what others take from it of ours.
+
+use std::{sync::Arc, time::Instant};
+
+use super::EdgeMachine;
+use crate::daemon::{
+    edge::{
+        letter::Letter,
+        watch::{Change, Found},
+    },
+    worker::Io,
+};
+
+impl EdgeMachine {
+    /// Looks at the links' interfaces, for all workers.
+    pub(in crate::daemon::edge) fn look(&mut self, io: &mut Io, now: Instant) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        let found: Arc<[Found]> = lead.watch.look(&lead.host).into();
+        lead.outlook.set_ways(self.links.ways(&found));
+        self.links.follow(&found, &mut self.edge, io, now);
+        for slot in &self.letter_slots[1..] {
+            slot.post(Letter::Links(Arc::clone(&found)));
+        }
+    }
+
+    /// Follows what the kernel reports.
+    pub(super) fn handle_kernel(&mut self, io: &mut Io, now: Instant) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        let change = lead.watch.changed();
+        if change != Change::Nothing {
+            lead.upkeep.handle_change(now);
+        }
+        if change == Change::Links {
+            self.look(io, now);
+        }
+    }
+
+    /// Looks again at links for which something was refused, and puts back what is missing.
+    pub(super) fn look_after_host(&mut self, io: &mut Io, now: Instant) {
+        if self.links.is_to_look(now) {
+            match &self.lead {
+                Some(_) => self.look(io, now),
+                None => self.letter_slots[0].post(Letter::Look),
+            }
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.look_after_host(now);
+        }
+    }
+}
