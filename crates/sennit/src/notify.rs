@@ -23,7 +23,7 @@ use std::{
 
 use self::{
     message::Target,
-    outbox::Outbox,
+    outbox::{Entry, Outbox},
     send::{Sender, Unsent},
 };
 use crate::{
@@ -36,6 +36,8 @@ use crate::{
 const LOOK_EVERY: u64 = 1;
 /// After so many attempts, about a day, an entry is given up.
 const MOST_TRIES: u32 = 20;
+/// After so many attempts it is looked whether it is this event that is not taken.
+const DOUBTFUL: u32 = 3;
 /// After the first failure; each later one takes twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2 * 3600);
@@ -186,9 +188,10 @@ impl Work {
         // Not before: what could not be taken is read again.
         *seen = Some(last);
         self.complained = false;
+        let now = SystemTime::now();
         self.targets
             .iter()
-            .try_for_each(|target| deliver(outbox, target, &self.sender, stopped))
+            .try_for_each(|target| deliver(outbox, target, &self.sender, stopped, now))
     }
 
     /// Where an outbox that has none begins. Numbers of events are the milliseconds of their times.
@@ -216,32 +219,148 @@ fn deliver(
     target: &Target,
     sender: &Sender,
     stopped: &AtomicBool,
+    now: SystemTime,
 ) -> Result<(), SqliteError> {
     let name = &target.name;
-    for entry in outbox.due(name, SystemTime::now())? {
+    // One that was not taken several times, and is given up if the next one is.
+    let mut doubtful: Option<(Entry, Unsent)> = None;
+    for entry in outbox.due(name, now)? {
         if stopped.load(Ordering::Acquire) {
             return Ok(());
         }
-        let request = target.request(&entry.record, SystemTime::now());
+        let request = target.request(&entry.record, now);
         match sender.send(request) {
             Ok(()) => {
+                if let Some((bad, error)) = doubtful.take() {
+                    give_up(outbox, &bad, &error)?;
+                }
                 outbox.remove(&entry)?;
                 outbox.hurry(name)?;
             }
-            Err(error @ Unsent::Refused(_)) => {
-                tracing::warn!(target = name, %error, "an event was refused, and is not told");
-                outbox.remove(&entry)?;
+            Err(error @ Unsent::Refused(_)) => give_up(outbox, &entry, &error)?,
+            Err(error @ Unsent::NotTaken(_)) if doubtful.is_none() && entry.tries >= DOUBTFUL => {
+                doubtful = Some((entry, error));
             }
-            Err(error @ Unsent::Away(_)) => {
-                let tries = entry.tries + 1;
-                tracing::debug!(target = name, tries, %error, "an event is told again later");
-                let given_up = outbox.put_off(name, SystemTime::now())?;
-                if given_up > 0 {
-                    tracing::warn!(target = name, given_up, %error, "events were not told for a day");
-                }
-                return Ok(());
-            }
+            Err(error) => return put_off(outbox, &entry, &error, now),
         }
     }
+    match doubtful {
+        Some((entry, error)) => put_off(outbox, &entry, &error, now),
+        None => Ok(()),
+    }
+}
+
+/// This one will never be taken, and holds up no other.
+fn give_up(outbox: &mut Outbox, entry: &Entry, error: &Unsent) -> Result<(), SqliteError> {
+    let target = &entry.target;
+    tracing::warn!(target, %error, "an event was refused, and is not told");
+    outbox.remove(entry)
+}
+
+/// All that waits for a target waits for longer.
+fn put_off(
+    outbox: &mut Outbox,
+    entry: &Entry,
+    error: &Unsent,
+    now: SystemTime,
+) -> Result<(), SqliteError> {
+    let (target, tries) = (&entry.target, entry.tries + 1);
+    tracing::debug!(target, tries, %error, "an event is told again later");
+    let given_up = outbox.put_off(target, now)?;
+    if given_up > 0 {
+        tracing::warn!(target, given_up, %error, "events were not told for a day");
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Write as _},
+        net::TcpListener,
+        sync::mpsc,
+    };
+
+    use super::*;
+    use crate::{config::NotifyKind, event::Event, journal::Keeper};
+
+    /// Says of each event whether it is taken: the first one never is. Gives the numbers of the
+    /// others.
+    fn start_server() -> (String, mpsc::Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it has one");
+        let (told, taken) = mpsc::channel();
+        thread::spawn(move || {
+            let mut refused: Option<String> = None;
+            for mut stream in listener.incoming().flatten() {
+                let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                let mut head = lines.take_while(|line| !line.is_empty());
+                let id = head.find(|line| line.starts_with("x-event-id"));
+                head.for_each(drop);
+                let id = id.expect("each request has one");
+                let status = match refused.get_or_insert_with(|| id.clone()) == &id {
+                    true => "500 Internal Server Error",
+                    false => "204 No Content",
+                };
+                let reply =
+                    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                let _ = stream.write_all(reply.as_bytes());
+                if status.starts_with("204") && told.send(id).is_err() {
+                    return;
+                }
+            }
+        });
+        (format!("http://{address}/topic"), taken)
+    }
+
+    #[test]
+    fn an_event_that_is_never_taken_holds_up_the_others_for_a_minute_at_most() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let keeper = Keeper::start(&dir.path().join("journal.db")).expect("a journal");
+        for _ in 0..3 {
+            keeper.journal().note(Event::ReloadReverted);
+        }
+        let mut records = Vec::new();
+        while records.len() < 3 {
+            let wanted = Wanted {
+                wait_seconds: Some(20),
+                ..Wanted::default()
+            };
+            records = keeper.journal().read(&wanted).events;
+        }
+        let (url, taken) = start_server();
+        let target = Target::load(&Notify {
+            name: "ops".into(),
+            kind: NotifyKind::Ntfy,
+            url,
+            secret: None,
+            events: vec!["reload_reverted".into()],
+        });
+        let target = target.expect("it has no secret");
+        let mut outbox = Outbox::open(&dir.path().join("outbox.db")).expect("an outbox");
+        let targets = [target];
+        outbox
+            .take(&records, &targets, None)
+            .expect("it is written");
+        let (sender, stopped) = (Sender::new().expect("TLS"), AtomicBool::new(false));
+
+        let begun = SystemTime::now();
+        for seconds in 0..60 {
+            let now = begun + Duration::from_secs(seconds);
+            deliver(&mut outbox, &targets[0], &sender, &stopped, now).expect("it is written");
+        }
+
+        let told: Vec<String> = taken.try_iter().collect();
+        let ids: Vec<String> = records[1..]
+            .iter()
+            .map(|it| format!("x-event-id: {}", it.id))
+            .collect();
+        assert_eq!(told, ids);
+        assert!(
+            outbox
+                .due("ops", begun + LONGEST_PAUSE)
+                .expect("it is read")
+                .is_empty()
+        );
+    }
 }

@@ -117,7 +117,8 @@ impl Store {
     /// Opens the store in `state`.
     pub fn open(state: &Path) -> Result<Self> {
         let path = state.join(Self::FILE);
-        match sennit_linux::open_state(&path).map_err(|error| (error.kind(), error)) {
+        let looked = Directory::of(&path).and_then(|(directory, name)| directory.look(&name));
+        match looked.map_err(|error| (error.kind(), error)) {
             Err((ErrorKind::NotFound, _)) => Err(StoreError::Missing { path }),
             Err((ErrorKind::InvalidInput, source)) => Err(StoreError::Io { path, source }),
             // SQLite says what else is wrong.

@@ -86,11 +86,16 @@ impl Payload {
         }
     }
 
+    /// Whether it is there by a twin.
+    fn has_arrived(&self) -> bool {
+        let arrived = |Twins(arrived): &Twins| arrived.load(Relaxed);
+        self.twins.as_ref().is_some_and(arrived)
+    }
+
     /// Whether this one, which is lost, has no twin that has arrived or may still.
     fn is_missing(&self) -> bool {
-        let is_last =
-            |Twins(arrived): &Twins| Arc::strong_count(arrived) == 1 && !arrived.load(Relaxed);
-        self.twins.as_ref().is_none_or(is_last)
+        let is_last = |Twins(arrived): &Twins| Arc::strong_count(arrived) == 1;
+        self.twins.as_ref().is_none_or(is_last) && !self.has_arrived()
     }
 }
 
@@ -160,11 +165,13 @@ impl Ledger {
         !self.lost.is_empty()
     }
 
-    /// When the oldest datagram first left that is in flight.
+    /// When the oldest datagram first left that is in flight, and not there by a twin.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         let payloads = self.sent.iter().filter_map(|sent| sent.payload.as_ref());
-        let lost = self.lost.iter();
-        payloads.chain(lost).map(|payload| payload.first_sent).min()
+        let all = payloads.chain(&self.lost);
+        all.filter(|payload| !payload.has_arrived())
+            .map(|payload| payload.first_sent)
+            .min()
     }
 
     /// The path is not trusted any more: everything in flight is as good as lost.

@@ -29,7 +29,7 @@ impl Tunnel {
             return Sending::Data;
         };
         self.lend(path, PathStatus::Available);
-        let is_spare = self.is_spare(path, paths.without_first());
+        let is_spare = !self.watches_copies(pipe) && self.is_spare(path, paths.without_first());
         self.round.is_missed |= !is_spare;
         let watches = self.watches_losses(pipe) && !is_spare;
         let owes = pipe.recovery.owes(self.round.polled) && !is_spare;

@@ -42,10 +42,15 @@ impl Tunnel {
         self.repairs(pipe) && self.scheduler.policy() != Policy::Redundant
     }
 
+    /// Whether each path is watched for what it loses of copies, as all of them may be lost.
+    pub(super) fn watches_copies(&self, pipe: &Pipe) -> bool {
+        self.repairs(pipe) && self.scheduler.policy() == Policy::Redundant
+    }
+
     /// What a datagram that leaves on these paths shares with its copies, where they are watched.
     pub(super) fn twins(&self, pipe: &Pipe, paths: PathSet) -> Option<Twins> {
         let is_copied = paths.without_first().first().is_some();
-        (is_copied && self.repairs(pipe)).then(Twins::default)
+        (is_copied && self.watches_copies(pipe)).then(Twins::default)
     }
 
     /// Whether it matters which datagrams are lost: they are sent again, or protected if many are.

@@ -14,6 +14,8 @@ pub const FILE: &str = "/etc/resolv.conf";
 /// Where systemd-resolved has its files, of which this one is there while it runs.
 const RESOLVED: &str = "/run/systemd/resolve";
 const STUB: &str = "stub-resolv.conf";
+/// Where the kernel lists the network devices there are.
+const DEVICES: &str = "/sys/class/net";
 /// A command takes no longer, also where who looks after names does not answer it.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The first line of our file, with the device after it.
@@ -42,6 +44,8 @@ pub(super) struct Host {
     complained: bool,
     /// How often another program has written the file in place of ours.
     overwritten: u32,
+    /// The device of another edge here whose file stands in place of ours.
+    other: Option<DeviceName>,
     file: PathBuf,
     resolved: PathBuf,
     run: Run,
@@ -56,6 +60,7 @@ impl Host {
             way: None,
             complained: false,
             overwritten: 0,
+            other: None,
             file: FILE.into(),
             resolved: RESOLVED.into(),
             run: Box::new(run),
@@ -116,7 +121,10 @@ impl Host {
         }
         let head = head(self.device.as_str()) + &lines(&self.servers);
         let text = fs::read_to_string(&self.file).unwrap_or_default();
-        if !text.starts_with(&head) {
+        // Two edges on a host would write it in turns for ever.
+        let other = owner_of(&text).filter(|other| *other != self.device);
+        self.other = other.filter(|it| Path::new(DEVICES).join(it.as_str()).exists());
+        if self.other.is_none() && !text.starts_with(&head) {
             self.way = None;
             self.overwritten = self.overwritten.saturating_add(1);
             if self.overwritten == 1 {
@@ -137,9 +145,14 @@ impl Host {
             1 => ", put back after another program had written it".to_owned(),
             times => format!(", put back {times} times after another program had written it"),
         };
-        Some(match self.way {
-            Some(way) => format!("names are looked up at {servers}, by {}{again}", way.name()),
-            None => format!("names are not looked up at {servers}: see the log"),
+        Some(match (self.way, &self.other) {
+            (Some(_), Some(other)) => {
+                format!("names are looked up where the edge of {other} says, and not at {servers}")
+            }
+            (Some(way), None) => {
+                format!("names are looked up at {servers}, by {}{again}", way.name())
+            }
+            (None, _) => format!("names are not looked up at {servers}: see the log"),
         })
     }
 
@@ -404,6 +417,7 @@ mod tests {
                 way: None,
                 complained: false,
                 overwritten: 0,
+                other: None,
                 file: self.file(),
                 resolved: self.directory.path().join("resolve"),
                 run: Box::new(run),

@@ -121,14 +121,33 @@ impl Directory {
     /// If it cannot be read, or is a link or no regular file there.
     pub fn read(&self, name: &OsStr) -> io::Result<File> {
         let file = self.open_file(name, OFlags::RDONLY, Mode::empty())?;
-        let opened = fstat(&file)?;
-        let is_file = FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile;
-        let is_his = self.owner.is_some_and(|(uid, _)| uid == opened.st_uid);
-        if self.is_open && !(is_file && (is_his || opened.st_nlink == 1)) {
+        self.admit(&fstat(&file)?)?;
+        Ok(file)
+    }
+
+    /// Looks whether [`Self::read`] would open a file, and does not open it: a process that closes
+    /// a file loses all locks that it has on it, and SQLite has some.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn look(&self, name: &OsStr) -> io::Result<()> {
+        let name = single(name)?;
+        let flags = match self.is_open {
+            true => AtFlags::SYMLINK_NOFOLLOW,
+            false => AtFlags::empty(),
+        };
+        self.admit(&self.as_owner(|| statat(&self.fd, name, flags))?)
+    }
+
+    /// Where somebody else may have put something, only a file of its own is one.
+    fn admit(&self, found: &Stat) -> io::Result<()> {
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        let is_his = self.owner.is_some_and(|(uid, _)| uid == found.st_uid);
+        if self.is_open && !(is_file && (is_his || found.st_nlink == 1)) {
             let why = "it is no file of its own, and somebody else may have put it there";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        Ok(file)
+        Ok(())
     }
 
     /// Opens a file for writing at its end, which is made with mode 0600 if it is not there.

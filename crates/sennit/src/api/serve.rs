@@ -14,7 +14,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    http::{Method, Request},
+    http::{Method, Request, header},
     response::IntoResponse as _,
 };
 use http_body_util::BodyExt as _;
@@ -217,11 +217,12 @@ fn answer(
             Ok(role) => {
                 request.extensions_mut().insert(call::Caller { role });
                 let answer = router.oneshot(request).await.into_response();
-                if is_of_page {
-                    // Anybody may ask for these, and take them slowly.
+                let of = answer.headers().get(header::CONTENT_TYPE);
+                if of.is_none_or(|it| it != "text/event-stream") {
+                    // Who takes it slowly is idle.
                     return answer;
                 }
-                // Who looks at live data is not idle.
+                // Who looks at live data is not, and there is room for so many.
                 let until_sent = move |frame| {
                     let _ = &busy;
                     frame

@@ -1,6 +1,6 @@
 //! Sending: HTTP/1.1, over TLS for `https`.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use hyper::client::conn::http1;
@@ -20,9 +20,12 @@ const WITHIN: Duration = Duration::from_secs(15);
 /// Why the other side has not got a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unsent {
-    /// It is away, or takes nothing for now.
+    /// It is away.
     #[error("{0}")]
     Away(String),
+    /// It is there, and takes nothing for now, or not this one.
+    #[error("the answer is {0}")]
+    NotTaken(StatusCode),
     /// It will never take this one.
     #[error("the answer is {0}")]
     Refused(StatusCode),
@@ -39,7 +42,7 @@ impl Unsent {
         if OF_THIS_ONE.contains(&status) {
             Self::Refused(status)
         } else {
-            Self::Away(format!("the answer is {status}"))
+            Self::NotTaken(status)
         }
     }
 }
@@ -106,12 +109,12 @@ async fn talk(
 ) -> io::Result<StatusCode> {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(io::Error::other)?;
-    let exchange = sender.send_request(request);
-    tokio::select! {
-        response = exchange => Ok(response.map_err(io::Error::other)?.status()),
-        ended = connection => Err(ended.err().map_or_else(
-            || io::ErrorKind::UnexpectedEof.into(),
-            io::Error::other,
-        )),
-    }
+    let mut exchange = pin!(sender.send_request(request));
+    let response = tokio::select! {
+        biased;
+        response = &mut exchange => response,
+        // With the last of an answer the other side may close, so there may be one.
+        _ = connection => exchange.await,
+    };
+    Ok(response.map_err(io::Error::other)?.status())
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
+use sennit_linux::Directory;
 
 use crate::config::Prefix;
 use crate::lan::Objection;
@@ -135,9 +136,15 @@ pub(super) fn check_exposure(path: &Path) -> Result<()> {
 }
 
 /// Makes the file with mode 0600 when it is missing; SQLite gives its side files the same mode.
+/// One that is there is not opened, as this process may have it open by SQLite.
 pub(crate) fn touch_private(path: &Path) -> Result<()> {
-    match sennit_linux::open_private(path) {
-        Ok(_) => Ok(()),
+    let made =
+        Directory::of(path).and_then(|(directory, name)| match directory.make(&name, 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => directory.look(&name),
+            made => made.map(drop),
+        });
+    match made {
+        Ok(()) => Ok(()),
         Err(source) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
             Err(StoreError::ReadOnly { path: path.into() })
         }

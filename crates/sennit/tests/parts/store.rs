@@ -388,6 +388,29 @@ fn a_daemon_notices_what_the_command_line_wrote() {
     assert_ne!(daemon.generation().unwrap(), before);
 }
 
+/// A process that closes any descriptor of a file loses its locks on it, and the next one to leave
+/// takes itself for the last and removes what is not in the main file yet.
+#[test]
+fn a_store_that_is_open_keeps_its_locks_when_it_is_opened_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut held = with_sites(dir.path(), &["van"]);
+    for _ in 0..2 {
+        drop(Store::open(dir.path()).unwrap());
+        drop(Store::create(dir.path()).unwrap());
+    }
+
+    let other = std::process::Command::new("python3")
+        .arg("-c")
+        .arg("import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT count(*) FROM sites').fetchall(); db.close()")
+        .arg(dir.path().join(Store::FILE))
+        .status();
+
+    assert!(other.unwrap().success());
+    assert!(dir.path().join("hub.db-wal").exists(), "it is in use");
+    held.revoke(&name("van"), SystemTime::now()).unwrap();
+    assert!(dir.path().join("hub.db-wal").exists());
+}
+
 #[test]
 fn files_that_are_no_store_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! it, as the kernel says.
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     path::Path,
     sync::{Mutex, PoisonError},
@@ -119,7 +120,15 @@ fn find_beside(config: &EdgeConfig) -> Vec<BesideStatus> {
             interface: netlink.name_of(route.device)?,
         })
     });
-    named.collect()
+    // The kernel adds a route for each address of the tunnel itself.
+    let of_classes = super::class_devices(config).map(|(_, device)| device);
+    let own: BTreeSet<&str> = of_classes
+        .chain([&config.device])
+        .map(|device| device.as_str())
+        .collect();
+    named
+        .filter(|route| !own.contains(route.interface.as_str()))
+        .collect()
 }
 
 fn main_table() -> Result<(Netlink, Vec<Route>), sennit_linux::Error> {

@@ -29,6 +29,7 @@ use std::{
 
 use rustls::pki_types::CertificateDer;
 use sennit_engine::{Grant, RequestId};
+use sennit_linux::Lost;
 use sennit_packet::Prefix;
 
 use super::{
@@ -113,6 +114,9 @@ struct Registrar {
     clock: Clock,
     next_look: Instant,
     next_note: Instant,
+    /// What was put back on the host and the journal was not told of, and when it was told last.
+    untold: Lost,
+    told_lost: Option<Instant>,
 }
 
 /// Starts the thread; it ends when the last sender is dropped.
@@ -180,6 +184,8 @@ impl Registrar {
             clock: Clock::new(SystemTime::now(), now),
             next_look: now + LOOK_EVERY,
             next_note: now + NOTE_EVERY,
+            untold: Lost::default(),
+            told_lost: None,
         })
     }
 

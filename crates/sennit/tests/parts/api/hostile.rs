@@ -180,7 +180,22 @@ fn a_crowd_of_strangers_takes_nobody_the_stream_that_is_read() {
     let mut status = || lines.any(|line| line.is_ok_and(|line| line == "event: status"));
     assert!(status());
 
-    let crowd: Vec<TcpStream> = (0..600).map(|_| world.connect()).collect();
+    // Some ask for much and read nothing of it.
+    let much = "GET /v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    let crowd: Vec<TcpStream> = (0..600)
+        .map(|_| {
+            let mut stream = world.connect();
+            stream.set_nonblocking(true).unwrap();
+            let _ = stream.write(
+                much.replace(
+                    "host: x",
+                    &format!("host: {host}\r\nauthorization: Bearer {READER}"),
+                )
+                .as_bytes(),
+            );
+            stream
+        })
+        .collect();
     assert_eq!(world.get("/v1/status").code, 200, "all were taken in");
 
     assert!((0..3).all(|_| status()));

@@ -2,7 +2,11 @@
 //!
 //! Who asks for the status hears of what they do not.
 
-use std::{error::Error as _, net::IpAddr, time::SystemTime};
+use std::{
+    error::Error as _,
+    net::IpAddr,
+    time::{Duration, Instant, SystemTime},
+};
 
 use sennit_linux::Lost;
 
@@ -11,6 +15,9 @@ use crate::{
     config::Prefix, daemon::hub::condition::Trouble, journal::Event, lan::Host, site::SiteName,
     store::StoreError,
 };
+
+/// The journal hears of what others took from the host so often at most.
+const TOLD_EVERY: Duration = Duration::from_secs(600);
 
 impl Registrar {
     /// Whether the store could be read.
@@ -52,7 +59,8 @@ impl Registrar {
         let Some(gateway) = self.neighbours.gateway.upgrade() else {
             return Ok(());
         };
-        self.tell_of_lost(gateway.refresh());
+        let lost = gateway.refresh();
+        self.tell_of_lost(lost, Instant::now());
         let condition = &self.neighbours.condition;
         for chain in condition.note_blockers(gateway.blockers()) {
             tracing::warn!(
@@ -64,15 +72,19 @@ impl Registrar {
         self.keep_host(gateway.host())
     }
 
-    fn tell_of_lost(&self, lost: Lost) {
-        if lost.is_nothing() {
+    /// The journal hears of what was put back, and not often: it is to keep what else happened.
+    fn tell_of_lost(&mut self, lost: Lost, now: Instant) {
+        self.untold += lost;
+        let was_told = self.told_lost.is_some_and(|at| now < at + TOLD_EVERY);
+        if self.untold.is_nothing() || was_told {
             return;
         }
+        self.told_lost = Some(now);
         let Lost {
             addresses,
             routes,
             rules,
-        } = lost;
+        } = std::mem::take(&mut self.untold);
         tracing::warn!(
             addresses,
             routes,
