@@ -516,4 +516,10 @@ test("it asks for a token where one is needed, and keeps it in the tab", async (
   await page.reload();
   await page.waitForSelector(".card");
   assert.equal(await page.evaluate(() => localStorage.getItem("sennit-token")), null);
+  await page.getByRole("button", { name: "Use another token" }).click();
+  await page.fill("input[type=password]", "wrong");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("text=does not know this token");
+  await page.getByRole("button", { name: "Go on without it" }).click();
+  await page.waitForSelector(".card");
 });

@@ -88,6 +88,12 @@ pub struct Strain {
     pub batches: u64,
     /// Batches whose first packet left more than a millisecond after the model's time.
     pub over_1ms: u64,
+    /// Packets written; none of earlier builds, which counted batches only.
+    #[serde(default)]
+    pub packets: u64,
+    /// Packets of batches whose first one left more than 1, 2, … 10 ms after the model's time.
+    #[serde(default)]
+    pub packets_over_ms: [u64; 10],
     /// The most that a packet was late.
     pub late_max_seconds: f64,
     /// CPU time of the emulator.
@@ -377,7 +383,8 @@ impl Wires {
             self.recycle(packet);
         }
         if let (Some(due), true) = (due, count > 0) {
-            self.strain.note(now.saturating_duration_since(due));
+            let late = now.saturating_duration_since(due);
+            self.strain.note(late, count as u64);
         }
         count
     }
@@ -437,10 +444,26 @@ impl Wires {
 }
 
 impl Strain {
-    fn note(&mut self, late: Duration) {
+    /// A batch of so many packets leaves, the first of them so late.
+    fn note(&mut self, late: Duration, packets: u64) {
         self.batches += 1;
         self.over_1ms += u64::from(late > Duration::from_millis(1));
+        self.packets += packets;
+        for (over, milliseconds) in self.packets_over_ms.iter_mut().zip(1..) {
+            *over += packets * u64::from(late > Duration::from_millis(milliseconds));
+        }
         self.late_max_seconds = self.late_max_seconds.max(late.as_secs_f64());
+    }
+
+    /// The part of the packets that left over so many milliseconds late, of 1 to 10: at most, as
+    /// the first of a batch speaks for all of it. Earlier builds only tell of batches over 1 ms.
+    pub(crate) fn late_ratio(&self, milliseconds: usize) -> f64 {
+        let over = || self.packets_over_ms.get(milliseconds.saturating_sub(1));
+        let (late, all) = match self.packets {
+            0 => (self.over_1ms, self.batches),
+            all => (over().copied().unwrap_or(all), all),
+        };
+        late as f64 / all.max(1) as f64
     }
 }
 

@@ -158,9 +158,10 @@ pub(crate) fn table(text: &str, places: &[PathBuf]) -> Result<String, Error> {
     Ok(targets(text)?.compare(&newest(places)?, Form::Text))
 }
 
-/// Whether everything was reached of the scenarios that were measured, and there are such.
-pub(crate) fn are_reached(text: &str, places: &[PathBuf]) -> Result<bool, Error> {
-    Ok(targets(text)?.count(&newest(places)?).is_all_reached())
+/// Why not everything was reached of the scenarios that were measured, if it was not or there are
+/// no such.
+pub(crate) fn lack(text: &str, places: &[PathBuf]) -> Result<Option<String>, Error> {
+    Ok(targets(text)?.count(&newest(places)?).lack())
 }
 
 /// Targets and results as a page of the book, which says what was measured when and on what.
@@ -490,6 +491,25 @@ mod tests {
     }
 
     #[test]
+    fn strictly_what_is_not_exact_is_told_from_what_was_missed() {
+        let targets: Targets = toml::from_str(
+            r#"scenario = [{ name = "s", row = [
+                { step = "a", figure = "goodput", reach = { at_least = 299 } },
+                { step = "b", figure = "goodput", reach = { at_least = 9 } },
+            ] }]"#,
+        )
+        .expect("it is right");
+        let lack = |measured| {
+            let results = BTreeMap::from([("s".to_owned(), measured)]);
+            targets.count(&results).lack()
+        };
+
+        assert_eq!(lack(late(0.001)), None);
+        let why = lack(late(0.0069)).expect("a was not exact");
+        assert!(why.starts_with("1 not exact, which says nothing"), "{why}");
+    }
+
+    #[test]
     fn what_daemons_hold_and_do_is_exact_on_a_busy_machine_too() {
         let busy = late(0.0069);
 
@@ -515,7 +535,7 @@ mod tests {
         let measured = || serde_json::from_str::<Measured>(RESULTS).expect("it is right");
         let is_reached = |names: &[&str]| {
             let results = names.iter().map(|name| ((*name).to_owned(), measured()));
-            targets.count(&results.collect()).is_all_reached()
+            targets.count(&results.collect()).lack().is_none()
         };
 
         assert!(is_reached(&["s"]), "it has 300");

@@ -86,6 +86,8 @@ export class Live {
   #flows = false;
   /** It is the reader who wants another token, and not the daemon. */
   asked = $state(false);
+  /** A token that the daemon has not accepted yet: until then the one before it is kept. */
+  #tried: string | undefined;
   /** What the daemon lets this reader do; nothing before it has said so. */
   role = $state<Role>();
   #abort = new AbortController();
@@ -100,7 +102,7 @@ export class Live {
 
   /** Tries this token at once. */
   unlock(token: string) {
-    session.write(TOKEN, token);
+    this.#tried = token;
     this.role = undefined;
     this.phase = "connecting";
     void this.run();
@@ -120,6 +122,7 @@ export class Live {
   /** Asks the reader for another token. */
   lock() {
     this.stop();
+    this.#tried = undefined;
     this.asked = true;
     this.phase = "locked";
     this.trouble = "";
@@ -240,13 +243,18 @@ export class Live {
   async #open(signal: AbortSignal): Promise<ReadableStream<BufferSource>> {
     // Of a hub the page shows sites and no paths, which are most of what it has to say.
     const url = `/v1/live?flows=${this.#flows}&paths=own`;
-    const response = await fetch(url, { signal, headers: this.headers(), cache: "no-store" });
+    const token = this.#tried ?? this.token();
+    const response = await fetch(url, { signal, headers: bearer(token), cache: "no-store" });
     if (response.status === 401) {
-      const wrong = this.token() !== null;
-      session.forget(TOKEN);
-      throw new Denied("locked", wrong ? "The daemon does not know this token." : "");
+      if (this.#tried === undefined) session.forget(TOKEN);
+      this.#tried = undefined;
+      throw new Denied("locked", token === null ? "" : "The daemon does not know this token.");
     }
-    if (response.ok && response.body) return response.body as ReadableStream<BufferSource>;
+    if (response.ok && response.body) {
+      if (this.#tried !== undefined) session.write(TOKEN, this.#tried);
+      this.#tried = undefined;
+      return response.body as ReadableStream<BufferSource>;
+    }
     const { code, detail } = await problem(response);
     if (response.status === 403 || response.status === 421) throw new Denied("refused", detail);
     // A proxy whose daemon is away answers 503 too, but not with this code.
@@ -255,8 +263,7 @@ export class Live {
   }
 
   headers(): Record<string, string> {
-    const token = this.token();
-    return token === null ? {} : { authorization: `Bearer ${token}` };
+    return bearer(this.token());
   }
 
   async #learnRole() {
@@ -313,6 +320,7 @@ export class Live {
     if (kind !== "status") return false;
     this.#show(field("data"));
     this.phase = "live";
+    this.asked = false;
     this.trouble = "";
     this.stale = false;
     onWord();
@@ -324,6 +332,10 @@ export class Live {
     this.toldAt = Date.now();
     this.hearer.onStatus(this.status);
   }
+}
+
+function bearer(token: string | null): Record<string, string> {
+  return token === null ? {} : { authorization: `Bearer ${token}` };
 }
 
 function isBusy(code: string): boolean {

@@ -259,6 +259,8 @@ mod tests {
             name: format!("step of {name}"),
             strain: Strain {
                 late_max_seconds: late,
+                batches: 9,
+                over_1ms: 1,
                 ..Strain::default()
             },
             ..StepResult::default()

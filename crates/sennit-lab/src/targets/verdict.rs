@@ -46,9 +46,21 @@ impl Count {
         self.not_exact += usize::from(verdict == Verdict::NotExact);
     }
 
-    /// Nothing was reached where nothing was asked.
-    pub(super) fn is_all_reached(self) -> bool {
-        self.asked > 0 && self.reached == self.asked
+    /// Why not all was reached, if it was not: nothing is where nothing was asked.
+    pub(super) fn lack(self) -> Option<String> {
+        let missed = self.asked - self.reached - self.not_exact;
+        let not_exact = format!(
+            "{} not exact, which says nothing of Sennit: this machine was too busy, so play those \
+             steps again when nothing else runs",
+            self.not_exact
+        );
+        match (self.asked, missed, self.not_exact) {
+            (0, ..) => Some("nothing is asked of what was measured".into()),
+            (_, 0, 0) => None,
+            (_, 0, _) => Some(not_exact),
+            (_, _, 0) => Some(format!("{missed} missed")),
+            (..) => Some(format!("{missed} missed; {not_exact}")),
+        }
     }
 }
 

@@ -171,6 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn who_was_just_due_at_the_end_says_nothing() {
+        let begun = vec![Some(0.4)];
+        let waiting = vec![0.9, 0.3, 0.2, 0.1];
+        let found = Fetches { begun, waiting }.figures(1000, 4);
+
+        assert_eq!(found.p50_seconds, Some(0.4));
+        assert_eq!(found.max_seconds, Some(0.9));
+    }
+
+    #[test]
     fn those_that_wait_for_a_slow_one_are_slow_too() {
         let mut slow = true;
         let times = fetch_all(10 * MS, 100 * MS, || {

@@ -145,6 +145,8 @@ struct Client<'a, N> {
     connected: BTreeMap<ConnId, Instant>,
     lost: BTreeMap<ConnId, Ended>,
     far: Far,
+    /// When anything came of the far end last.
+    heard: Instant,
     probes: Option<Probes>,
     load: Load,
     /// Load for a server of another stack.
@@ -162,7 +164,7 @@ impl<'a, N: Network> Client<'a, N> {
         checks: Vec<Check>,
         stop: &'a AtomicBool,
     ) -> Result<Self, TestError> {
-        let word = options.plan.congestion.parse();
+        let (word, heard) = (options.plan.congestion.parse(), net.now());
         let config = BareConfig {
             congestion: word.unwrap_or(Congestion::Auto),
             idle: IDLE,
@@ -183,6 +185,7 @@ impl<'a, N: Network> Client<'a, N> {
             connected: BTreeMap::new(),
             lost: BTreeMap::new(),
             far: Far::default(),
+            heard,
             probes: None,
             load: Load::new(&options.plan),
             perf: options.perf.then(|| Caller::new(&options.plan)),
@@ -377,16 +380,20 @@ impl<'a, N: Network> Client<'a, N> {
         self.load.stop(&mut *self.quic);
         self.asker.iter_mut().for_each(|all| all.stop(ended));
         self.visits.iter_mut().for_each(|all| all.stop(ended));
-        let span = ended.saturating_duration_since(self.counted(begun));
+        let span_until = |end: Instant| end.saturating_duration_since(self.counted(begun));
+        let (span, heard) = (span_until(ended), span_until(ended.min(self.heard)));
         let interrupted = matches!(ending, Ending::Interrupted);
         let theirs = match ending {
             Ending::Broken(error) => Err(error),
             Ending::Planned | Ending::Interrupted => self.theirs(stream, span, ended),
         };
-        let (theirs, broken) = match theirs {
-            Ok(theirs) => (Ok(theirs), None),
-            Err(error) if span < second::SHORTEST => return Err(error),
-            Err(error) => (Err(self.far.received(self.counted(begun))), Some(error)),
+        let (theirs, span, broken) = match theirs {
+            Ok(theirs) => (Ok(theirs), span, None),
+            Err(error) if heard < second::SHORTEST => return Err(error),
+            Err(error) => {
+                let received = self.far.received(self.counted(begun));
+                (Err(received), heard, Some(error))
+            }
         };
         let sent = theirs.as_ref().ok().map(|theirs| theirs.sent.messages);
         let ours = self.load.side(&mut *self.quic, sent, span, ended);
@@ -400,7 +407,7 @@ impl<'a, N: Network> Client<'a, N> {
         let mut report = self.report(&ours, &theirs, rtt, handshake, interrupted);
         self.add_questions(&mut report, &ours, ended);
         Ok(match broken {
-            Some(error) => report.broken_off(&error),
+            Some(error) => report.broken_off(&error, true),
             None => report,
         })
     }
@@ -425,7 +432,7 @@ impl<'a, N: Network> Client<'a, N> {
         });
         self.stop = stopped;
         match answer? {
-            Answer::Done(theirs) => Ok(theirs),
+            Answer::Done(theirs) => Ok(Box::new(theirs.cleaned(self.options.plan.connections))),
             _ => Err(self.nonsense()),
         }
     }

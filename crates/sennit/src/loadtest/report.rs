@@ -301,11 +301,15 @@ impl Plan {
 }
 
 impl Report {
-    /// What there is although the server was lost.
-    pub(super) fn broken_off(mut self, error: &TestError) -> Self {
+    /// What there is although the server was lost, which may have told what it received until then.
+    pub(super) fn broken_off(mut self, error: &TestError, tells: bool) -> Self {
         let error = error.to_string();
+        let said = match tells {
+            true => "; what it received is what it had said last, and what it sent is not known",
+            false => "",
+        };
         self.notes.push(format!(
-            "{error}: what the server received is what it had said last, and what it sent is not known"
+            "{error}: rates are of the time until it was last heard of{said}"
         ));
         Self {
             server_stack: None,

@@ -16,6 +16,11 @@ use super::{
     stack::StackName,
 };
 
+/// Letters of what a far end says in its own words, as the engine keeps of why a tunnel ended.
+const LONGEST: usize = 400;
+/// Words for congestion controllers of an end, at most: more than there are.
+const MOST_CONTROLLERS: usize = 8;
+
 /// What a client wants to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -179,6 +184,28 @@ pub(super) struct Sent {
     pub(super) controllers: Vec<String>,
 }
 
+impl Side {
+    /// As a far end says it: its words stand in a report and on a terminal, so they are short and
+    /// without control characters, and there are as few as there can be of so many connections.
+    pub(super) fn cleaned(mut self, connections: u16) -> Self {
+        self.choices.truncate(connections.into());
+        for choice in &mut self.choices {
+            choice.code = choice.code.as_deref().map(plain);
+            choice.reason = plain(&choice.reason);
+        }
+        let words = &mut self.sent.controllers;
+        words.truncate(MOST_CONTROLLERS);
+        words.iter_mut().for_each(|word| *word = plain(word));
+        self
+    }
+}
+
+/// What a far end says, without control characters and cut after [`LONGEST`] letters.
+pub(super) fn plain(text: &str) -> String {
+    let letters = text.chars().filter(|letter| !letter.is_control());
+    letters.take(LONGEST).collect()
+}
+
 /// The lines of a stream, as they come in.
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -254,6 +281,32 @@ mod tests {
         assert!(lines.push(rest));
         assert_eq!(lines.next(), Some(Ok(Ask::Join("ab".into()))));
         assert_eq!(lines.next::<Ask>(), None);
+    }
+
+    #[test]
+    fn what_a_far_end_says_is_short_and_does_nothing_to_a_terminal() {
+        let choice = FecChoice {
+            code: Some("\x1b[2Jrs:10+2".into()),
+            reason: "no\r\n\u{9b}31mloss".repeat(100),
+            loss_ratio: 0.0,
+            burst: 1.0,
+        };
+        let side = Side {
+            choices: vec![choice; 70],
+            sent: Sent {
+                controllers: vec!["\x1b]0;cubic\x07".into(); 1000],
+                ..Sent::default()
+            },
+            ..Side::default()
+        };
+
+        let side = side.cleaned(2);
+
+        assert_eq!(side.choices.len(), 2);
+        assert_eq!(side.choices[0].code.as_deref(), Some("[2Jrs:10+2"));
+        assert_eq!(side.choices[1].reason.len(), LONGEST);
+        assert!(!side.choices[1].reason.contains(char::is_control));
+        assert_eq!(side.sent.controllers, vec!["]0;cubic"; MOST_CONTROLLERS]);
     }
 
     #[test]

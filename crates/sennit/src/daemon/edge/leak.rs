@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_linux::netlink::{Family, Netlink, Route};
+use sennit_linux::{
+    DeviceName,
+    netlink::{Family, Netlink, Route},
+};
 
 use crate::{
     config::{EdgeConfig, Leak, Prefix},
@@ -124,7 +127,7 @@ fn find_beside(config: &EdgeConfig) -> Vec<BesideStatus> {
     let of_classes = super::class_devices(config).map(|(_, device)| device);
     let own: BTreeSet<&str> = of_classes
         .chain([&config.device])
-        .map(|device| device.as_str())
+        .map(DeviceName::as_str)
         .collect();
     named
         .filter(|route| !own.contains(route.interface.as_str()))

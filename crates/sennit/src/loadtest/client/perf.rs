@@ -9,7 +9,7 @@ use super::{
         perf::{self, Taken},
         probe::Probes,
         report::{Handshakes, Report},
-        second::Second,
+        second::{self, Second},
         tls::{self, Exchange},
         wire::Network,
         words::Side,
@@ -81,7 +81,16 @@ impl<N: Network> Client<'_, N> {
         ending: Ending,
     ) -> Result<Report, TestError> {
         let ended = self.net.now();
-        let span = ended.saturating_duration_since(self.counted(begun));
+        // After the server was heard of last there was nothing to count.
+        let end = match ending {
+            Ending::Broken(_) => ended.min(self.heard),
+            Ending::Planned | Ending::Interrupted => ended,
+        };
+        let span = end.saturating_duration_since(self.counted(begun));
+        let ending = match ending {
+            Ending::Broken(error) if span < second::SHORTEST => return Err(error),
+            ending => ending,
+        };
         let received = self.perf.as_mut().map(|perf| {
             perf.stop(&mut *self.quic);
             perf.received(span, ended)
@@ -106,7 +115,7 @@ impl<N: Network> Client<'_, N> {
             Ending::Planned | Ending::Interrupted => drained.err(),
         };
         if let Some(error) = broken {
-            report = report.broken_off(&error);
+            report = report.broken_off(&error, false);
         }
         report.protocol = String::from_utf8_lossy(perf::ALPN).into_owned();
         report.notes.extend(NOTES.map(str::to_owned));

@@ -17,7 +17,7 @@ use super::{
         tls::{self, Exchange, Pin},
         visits::Visits,
         wire::Network,
-        words::{Answer, Ask, Lines, line},
+        words::{Answer, Ask, Lines, line, plain},
     },
     Client, TestError,
 };
@@ -86,7 +86,7 @@ impl<N: Network> Client<'_, N> {
             },
             Ended::ByPeer(_, reason) => TestError::Refused {
                 server,
-                reason: reason.clone(),
+                reason: plain(reason),
             },
             Ended::Failed(reason)
                 if self.options.pin.is_some() && reason.contains("certificate") =>
@@ -94,7 +94,7 @@ impl<N: Network> Client<'_, N> {
                 TestError::OtherServer { server }
             }
             Ended::TimedOut | Ended::Refused | Ended::Here | Ended::Failed(_) => {
-                let reason = ended.to_string();
+                let reason = plain(&ended.to_string());
                 TestError::Broken { server, reason }
             }
         }
@@ -324,6 +324,13 @@ impl<N: Network> Client<'_, N> {
 
     pub(super) fn handle_event(&mut self, event: BareEvent) -> Result<(), TestError> {
         let now = self.net.now();
+        if let BareEvent::Opened(..)
+        | BareEvent::Readable(..)
+        | BareEvent::Delivered(..)
+        | BareEvent::Datagram(..) = event
+        {
+            self.heard = now;
+        }
         if self.is_for_perf(&event, now) {
             return Ok(());
         }

@@ -120,6 +120,8 @@ fn what_was_measured_before_the_server_was_lost_is_told() {
             .or(report.down.as_ref())
             .expect("it was asked for");
         assert!(way.bytes > 3_000_000, "{report}");
+        assert!(way.seconds < 5.0, "it was dead from 4 s on: {report}");
+        assert!(way.goodput_bits_per_second > 8e6, "{report}");
         assert!(report.rtt.lost > 50, "{report}");
         let notes = report.notes.join("\n");
         assert!(notes.contains("what it had said last"), "{notes}");
