@@ -3,6 +3,7 @@
 use std::{fmt, net::IpAddr};
 
 use schemars::JsonSchema;
+use sennit_linux::Lost;
 use serde::{Deserialize, Serialize};
 
 use crate::status::{self, Cause, LinkCause};
@@ -164,6 +165,21 @@ impl fmt::Display for CapState {
             Self::Nearly => "is nearly used up",
             Self::Over => "is used up: the link is in reserve behind all others",
         })
+    }
+}
+
+impl From<Lost> for Event {
+    fn from(lost: Lost) -> Self {
+        let Lost {
+            addresses,
+            routes,
+            rules,
+        } = lost;
+        Self::HostRestored {
+            addresses,
+            routes,
+            rules,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sennit_linux::{Footprint, Lost};
 
 use super::{causes::explain, ground::Host};
-use crate::journal::{Event, Journal};
+use crate::journal::Journal;
 
 /// Between two looks at the host. Who takes rules away takes one after the other.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
@@ -122,22 +122,12 @@ impl Upkeep {
 
     fn tell(&mut self, now: Instant) {
         self.told_at = Some(now);
-        let Lost {
-            addresses,
-            routes,
-            rules,
-        } = std::mem::take(&mut self.untold);
+        let lost = std::mem::take(&mut self.untold);
         tracing::warn!(
-            addresses,
-            routes,
-            rules,
+            ?lost,
             "addresses, routes or rules of this edge were missing on this host, and are put back"
         );
-        self.journal.note(Event::HostRestored {
-            addresses,
-            routes,
-            rules,
-        });
+        self.journal.note(lost.into());
     }
 
     /// What an operator should know.
@@ -155,7 +145,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::journal::{Keeper, Wanted};
+    use crate::journal::{Event, Keeper, Wanted};
 
     const RULES: Lost = Lost {
         addresses: 0,

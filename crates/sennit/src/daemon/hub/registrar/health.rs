@@ -12,8 +12,7 @@ use sennit_linux::Lost;
 
 use super::Registrar;
 use crate::{
-    config::Prefix, daemon::hub::condition::Trouble, journal::Event, lan::Host, site::SiteName,
-    store::StoreError,
+    config::Prefix, daemon::hub::condition::Trouble, lan::Host, site::SiteName, store::StoreError,
 };
 
 /// The journal hears of what others took from the host so often at most.
@@ -80,22 +79,12 @@ impl Registrar {
             return;
         }
         self.told_lost = Some(now);
-        let Lost {
-            addresses,
-            routes,
-            rules,
-        } = std::mem::take(&mut self.untold);
+        let lost = std::mem::take(&mut self.untold);
         tracing::warn!(
-            addresses,
-            routes,
-            rules,
+            ?lost,
             "addresses, routes or rules of this hub were missing on this host, and are put back"
         );
-        self.neighbours.journal.note(Event::HostRestored {
-            addresses,
-            routes,
-            rules,
-        });
+        self.neighbours.journal.note(lost.into());
     }
 
     /// What was known before stays if the kernel could not say it.
