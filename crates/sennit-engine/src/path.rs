@@ -46,6 +46,8 @@ const CROWDED_FOR: Duration = Duration::from_secs(5);
 
 /// A path that brings next to nothing is tried again now and then, for this many round trips.
 const TRY_ROUNDS: u32 = 8;
+/// What half a packet has around it, and no whole one.
+const AROUND_HALF: u64 = 64;
 /// A trial of such a path lasts at least this long, in which a controller finds out that it carries
 /// more.
 const TRY_FOR: Duration = Duration::from_millis(500);
@@ -122,6 +124,13 @@ pub(crate) struct Path {
 /// What of `budget` can be used: noq sends nothing unless a packet of full size would fit.
 pub(crate) fn whole(budget: u64, packet: u64) -> u64 {
     if budget < packet { 0 } else { budget }
+}
+
+/// Bytes that must have room for both halves of a packet to leave at once: noq sends the second
+/// only if one of full size would fit. It is less than the least window of two packets, or a path
+/// would carry nothing while a probe is under way.
+fn room_of_halves(packet: u64) -> u64 {
+    packet + packet.div_ceil(2) + AROUND_HALF
 }
 
 /// The number of a path on the wire (RFC 10069 §2: at most 2^32 - 1).
@@ -272,13 +281,13 @@ impl Path {
         }
     }
 
-    /// Bytes that must have room at once: a packet in two halves takes two.
+    /// Bytes that must have room at once, of a packet of this size that may leave in halves.
     fn least_room(&self, packet: u64, halves: bool) -> u64 {
         let is_full = u64::from(self.gate.carries()) >= packet;
         if is_full && !halves {
             packet
         } else {
-            2 * packet
+            room_of_halves(packet)
         }
     }
 
@@ -478,5 +487,17 @@ impl Path {
             shared: None,
             shared_down: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_window_has_room_for_a_packet_in_halves_beside_a_probe() {
+        for packet in [1232, 1450, 1472, 8972] {
+            assert!(room_of_halves(packet) + 200 <= 2 * packet, "{packet}");
+        }
     }
 }
