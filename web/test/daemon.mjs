@@ -33,6 +33,12 @@ export async function sendFile(pathname, response, status, role) {
   }
 }
 
+/** A tunnel without its paths, but for which links carry what it sends. */
+function withoutPaths(tunnel) {
+  const used = tunnel.paths.filter((path) => path.share_ratio > 0);
+  return { ...tunnel, paths: [], shares: used.map(({ link, share_ratio }) => ({ link, share_ratio })) };
+}
+
 export class Daemon {
   /**
    * `status` makes the document for a number of seconds since the start, and `kept` the series that
@@ -106,7 +112,7 @@ export class Daemon {
   #scoped(paths) {
     const status = this.status(this.seconds);
     const { tunnels } = status;
-    if (paths === "false" || (paths === "own" && status.role === "hub")) status.tunnels = tunnels.map((it) => ({ ...it, paths: [] }));
+    if (paths === "false" || (paths === "own" && status.role === "hub")) status.tunnels = tunnels.map(withoutPaths);
     return status;
   }
 

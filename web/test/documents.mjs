@@ -180,7 +180,7 @@ export function edge(seconds, { hostile = "", lostAt = Infinity } = {}) {
         received_bytes: carried(Math.min(seconds, lostAt), 64 * MB, 9 * MB, 33, 2),
         ...(gone ? down : { rtt_seconds: rtt(0.052, 0.006, 22), loss_ratio: 0 }),
       }),
-      link("lte-b", "wwan1", { tier: 2, rtt_seconds: rtt(0.061, 0.004, 50), loss_ratio: 0 }),
+      link("lte-b", "wwan1", { tier: 2, standby: true, rtt_seconds: rtt(0.061, 0.004, 50), loss_ratio: 0 }),
       link("marina", "wlan0", { ...down, address: null, reason: "wlan0 has no carrier" }),
     ].map(({ address, ...it }) => (address === null ? it : { ...it, address })),
     tunnels: [
@@ -201,7 +201,6 @@ export function edge(seconds, { hostile = "", lostAt = Infinity } = {}) {
                 }),
               ]),
           path(2, `lte-b${hostile}`, {
-            state: "backup",
             share_ratio: 0,
             rtt_seconds: 0.061,
             why: "it waits until links of tier 1 fail",

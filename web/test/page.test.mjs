@@ -228,12 +228,20 @@ test("what a class has of a link is shown in both directions", async (t) => {
 test("bounds of a link are shown, and whose they are", async (t) => {
   const bounded = (s) => {
     const status = edge(s);
-    Object.assign(status.links[0], { up_limit_bytes_per_second: 1e6, limited_by_operator: true });
+    const up = { up_limit_bytes_per_second: 1e6, up_limited_by_operator: true };
+    Object.assign(status.links[0], { ...up, down_limit_bytes_per_second: 4e6, limited_by_operator: true });
     return status;
   };
-  const { page } = await look(t, bounded, { seconds: 2 });
-  const card = await page.locator(".card").first().textContent();
-  assert.match(card, /at most 8(\.0+)? Mb\/s up, as the operator says/);
+  const { page, daemon } = await look(t, bounded, { daemon: { role: "operate" }, seconds: 2 });
+  const card = page.locator(".card").first();
+  const words = await card.textContent();
+  assert.match(words, /at most 8\.0 Mb\/s up, as the operator says.*at most 32 Mb\/s down, as the config says/s);
+  // What the config says does not become the operator's.
+  await card.getByRole("button", { name: /^Limit/ }).click();
+  await card.getByRole("button", { name: "Limit starlink" }).click();
+  await page.waitForTimeout(200);
+  const bounds = { up_bytes_per_second: 1e6, down_bytes_per_second: 0 };
+  assert.deepEqual(daemon.commands, [{ command: "limit", link: "starlink", bounds }]);
 });
 
 test("a class that may use some links names them, and a link that none may use is no trouble", async (t) => {
@@ -279,7 +287,9 @@ test("who may operate pauses a link, and loses it only when sure", async (t) => 
   assert.deepEqual(await violations(page), []);
   await card.getByRole("button", { name: "Do not" }).click();
   await card.getByRole("button", { name: /Drill/ }).click();
-  await card.getByRole("button", { name: "Lose it for 5 s" }).click();
+  await card.getByRole("button", { name: "Lose it for 5 s" }).press("Enter");
+  await page.waitForTimeout(200);
+  assert.match(await page.evaluate(() => document.activeElement.textContent), /^Limit\s*starlink/, "a link that is lost has no drill");
   await card.getByRole("button", { name: /^Limit/ }).click();
   assert.deepEqual(await violations(page), []);
   await card.getByLabel("down").fill("8.4");
@@ -310,6 +320,7 @@ test("who may operate measures a link, sees how far it is, and what it carries",
       return { document: { ...test, state: "running", measured: [{ link: "lte-a" }] } };
     },
     "GET /v1/speedtest": () => {
+      if (wishes.length === 0) return { document: test };
       polls += 1;
       const now = { link: "lte-a", way: "up", elapsed_seconds: 4, most_seconds: 8, bits_per_second: 5e6 };
       if (polls < 4) return { document: { ...test, state: "running", measured: [{ link: "lte-a" }], now } };
@@ -337,6 +348,42 @@ test("who may operate measures a link, sees how far it is, and what it carries",
     { links: ["lte-a"], metered: false },
     { links: ["lte-a"], metered: true },
   ]);
+  assert.deepEqual(faults, []);
+});
+
+test("a speed test that runs is followed by a page that is loaded, whatever becomes of one answer", async (t) => {
+  const test = { schema: "sennit.speedtest/1", state: "running", most_bytes: 1, measured: [{ link: "lte-a" }], interrupted: false };
+  const now = { link: "lte-a", way: "down", elapsed_seconds: 2, most_seconds: 8, bits_per_second: 5e6 };
+  let polls = 0;
+  let done = false;
+  const answers = {
+    "POST /v1/speedtest": () => ({ status: 409, document: { code: "speedtest_runs", detail: "a speed test runs already" } }),
+    "DELETE /v1/speedtest": () => ({ status: 503, document: { code: "busy", detail: "the daemon is stopping" } }),
+    "GET /v1/speedtest": () => {
+      polls += 1;
+      if (polls === 2) return { status: 503, document: { code: "busy", detail: "not now" } };
+      if (!done) return { document: { ...test, now } };
+      const down = { bits_per_second: 42e6, bytes: 1, seconds: 8 };
+      return { document: { ...test, state: "done", measured: [{ link: "lte-a", down }] } };
+    },
+  };
+  const { page, faults } = await look(t, edge, { daemon: { role: "operate", answers }, seconds: 2 });
+  const card = page.locator(".card").nth(1);
+  const progress = card.getByRole("progressbar", { name: "Measuring lte-a" });
+  await progress.waitFor();
+  await page.waitForTimeout(1500);
+  assert.ok(polls >= 3 && (await progress.isVisible()), "a missing answer ends nothing");
+  await card.getByRole("button", { name: "Stop measuring lte-a" }).click();
+  await card.getByRole("alert").getByText("the daemon is stopping").waitFor();
+  done = true;
+  await card.getByText("42 Mb/s").waitFor();
+  // Somebody else was first.
+  done = false;
+  await page.locator(".card").first().getByRole("button", { name: "Speed test of starlink" }).click();
+  await page.locator(".card").first().getByText("a speed test runs already").waitFor();
+  await progress.waitFor();
+  done = true;
+  await progress.waitFor({ state: "detached" });
   assert.deepEqual(faults, []);
 });
 

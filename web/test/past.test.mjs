@@ -55,6 +55,31 @@ test("what the daemon has kept is there at opening, and live samples go on at it
   await picture(page, "past");
 });
 
+test("a moment that somebody points at stays, while time goes on", async (t) => {
+  const { page, daemon, faults } = await look(t, edge, { options: UTC, daemon: { kept: past }, seconds: 10 });
+  await atCharts(page);
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("PageUp");
+  const [said, told] = [await caption(page), await row(page, "starlink")];
+  assert.match(said, /^At 13:5\d:\d\d/);
+  for (let i = 0; i < 3; i += 1) {
+    daemon.tick(2);
+    await page.waitForTimeout(100);
+  }
+  assert.deepEqual([await caption(page), await row(page, "starlink")], [said, told]);
+  // One step from there, and not from where it stood before.
+  await page.keyboard.press("ArrowRight");
+  assert.notEqual(await caption(page), said);
+  await page.keyboard.press("ArrowLeft");
+  assert.equal(await caption(page), said);
+  const area = await page.locator(".charts .u-over").first().boundingBox();
+  await page.mouse.move(area.x + area.width / 2, area.y + area.height / 2);
+  const under = await caption(page);
+  daemon.tick(5);
+  await page.waitForTimeout(100);
+  assert.equal(await caption(page), under, "a mouse that rests points at the same");
+  assert.deepEqual(faults, []);
+});
+
 test("a long span is asked for when it is chosen, in the steps in which it is kept", async (t) => {
   const options = { ...UTC, viewport: { width: 360, height: 740 } };
   const { page, daemon, faults } = await look(t, edge, { options, daemon: { kept: past, journal: JOURNAL }, seconds: 10 });

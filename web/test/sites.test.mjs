@@ -54,6 +54,28 @@ test("sites that are away stand after those that are here, the last to leave fir
   assert.deepEqual(faults, []);
 });
 
+test("a site of which a link is down is not well, though all its tunnels are up", async (t) => {
+  const torn = (s) => {
+    const status = hub(s);
+    status.sites[3].state = "up";
+    return status;
+  };
+  const { page, faults } = await look(t, torn, { seconds: 3 });
+  assert.match(await page.textContent("h1"), /5 sites connected, 4 of them with all their links\./);
+  const row = section(page, "sites").locator("tbody tr").first();
+  assert.match(await row.innerText(), /site-003.*▲ up.*1 of 2 up; lte-a down/s);
+  assert.deepEqual(faults, []);
+});
+
+test("a hub tells which links carry a class, and leaves to its command line how classes share them", async (t) => {
+  const { page, daemon } = await look(t, hub, { seconds: 3 });
+  const classes = await section(page, "classes").locator("tbody").innerText();
+  assert.match(classes, /site-000.*starlink 50 %, lte-a 50 %/s);
+  assert.doesNotMatch(classes, /nothing is sent/);
+  assert.equal(daemon.asked[0].get("paths"), "own");
+  assert.equal(await page.locator("#shared").count(), 0);
+});
+
 test("sites that are away fit a phone", async (t) => {
   const options = { viewport: { width: 360, height: 740 } };
   const { page } = await look(t, (s) => hub(s, { away: 300 }), { options, seconds: 2 });

@@ -125,6 +125,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct FlowTable {
     slots: Vec<Option<Slot>>,
+    seed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,18 +135,18 @@ struct Slot {
     seen: Instant,
 }
 
-impl Default for FlowTable {
-    fn default() -> Self {
+impl FlowTable {
+    /// An empty one, in which flows lie by a hash with this seed.
+    pub fn new(seed: u64) -> Self {
         Self {
             slots: vec![None; SLOTS],
+            seed,
         }
     }
-}
 
-impl FlowTable {
     /// Notes that packets of `flow` came in as `class`.
     pub fn learn(&mut self, flow: FlowKey, class: ClassId, now: Instant) {
-        let hash = flow.hash64(0);
+        let hash = flow.hash64(self.seed);
         self.slots[hash as usize % SLOTS] = Some(Slot {
             flow: hash,
             class,
@@ -169,7 +170,7 @@ impl FlowTable {
 
     /// The class in which the opposite direction of `flow` came in.
     pub fn answer(&self, flow: FlowKey, now: Instant) -> Option<ClassId> {
-        let hash = flow.reversed().hash64(0);
+        let hash = flow.reversed().hash64(self.seed);
         self.slots[hash as usize % SLOTS]
             .filter(|slot| slot.flow == hash)
             .filter(|slot| now.saturating_duration_since(slot.seen) < FORGET_AFTER)
@@ -185,10 +186,11 @@ const DATAGRAMS: usize = 1024;
 const TOGETHER: Duration = Duration::from_secs(2);
 
 /// Remembers the class of datagrams that come in fragments, in bounded memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FragmentTable {
     /// Empty until the first fragment.
     slots: Vec<Option<Datagram>>,
+    seed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -201,6 +203,14 @@ struct Datagram {
 }
 
 impl FragmentTable {
+    /// An empty one, in which datagrams lie by a hash with this seed.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            slots: Vec::new(),
+            seed,
+        }
+    }
+
     /// The class of a packet: what `decide` says of a whole one and of the first fragment of a
     /// datagram, and what was said before of the others. A first fragment that comes late follows
     /// the others.
@@ -216,7 +226,8 @@ impl FragmentTable {
         if self.slots.is_empty() {
             self.slots = vec![None; DATAGRAMS];
         }
-        let (id, first) = (datagram_id(packet, number), !packet.is_later_fragment());
+        let id = datagram_id(packet, number, self.seed);
+        let first = !packet.is_later_fragment();
         let slot = &mut self.slots[id as usize % DATAGRAMS];
         let known = slot
             .filter(|known| known.id == id)
@@ -234,7 +245,7 @@ impl FragmentTable {
 }
 
 /// Two datagrams with the same are one in a million million at most.
-fn datagram_id(packet: &IpPacket<'_>, number: u32) -> u64 {
+fn datagram_id(packet: &IpPacket<'_>, number: u32, seed: u64) -> u64 {
     // In IPv6, what a later fragment names as its protocol may be an extension header.
     let protocol = match packet.version() {
         Version::V4 => packet.protocol(),
@@ -247,7 +258,7 @@ fn datagram_id(packet: &IpPacket<'_>, number: u32) -> u64 {
         src_port: (number >> 16) as u16,
         dst_port: number as u16,
     };
-    key.hash64(0)
+    key.hash64(seed)
 }
 
 #[cfg(test)]
@@ -332,13 +343,31 @@ mod tests {
         let now = Instant::now();
         let packet = udp();
         let flow = FlowKey::of(&IpPacket::parse(&packet).unwrap());
-        let mut table = FlowTable::default();
+        let mut table = FlowTable::new(0);
         table.learn(flow, ClassId(3), now);
         assert_eq!(table.answer(flow.reversed(), now), Some(ClassId(3)));
         assert_eq!(table.answer(flow, now), None);
         assert_eq!(table.recall(flow, now), Some(ClassId(3)));
         assert_eq!(table.recall(flow.reversed(), now), None);
         assert_eq!(table.answer(flow.reversed(), now + FORGET_AFTER), None);
+    }
+
+    /// Whoever knows where they lie could have one forgotten for another.
+    #[test]
+    fn where_a_flow_and_a_datagram_lie_depends_on_the_seed() {
+        let now = Instant::now();
+        let place = |seed| {
+            let packet = udp();
+            let mut flows = FlowTable::new(seed);
+            let flow = FlowKey::of(&IpPacket::parse(&packet).unwrap());
+            flows.learn(flow, ClassId(1), now);
+            let mut datagrams = FragmentTable::new(seed);
+            class(&mut datagrams, &fragment(7, 0, true), now);
+            let datagram = datagrams.slots.iter().position(Option::is_some);
+            (flows.slots.iter().position(Option::is_some), datagram)
+        };
+        let (one, other) = (place(1), place(2));
+        assert!(one.0 != other.0 && one.1 != other.1, "{one:?} {other:?}");
     }
 
     /// A fragment of 8 bytes of datagram `id`, the first of which begins with the ports of [`udp`].
@@ -385,7 +414,7 @@ mod tests {
     #[test]
     fn the_fragments_of_a_datagram_stay_together() {
         let now = Instant::now();
-        let mut table = FragmentTable::default();
+        let mut table = FragmentTable::new(0);
         for packet in [
             fragment(7, 0, true),
             fragment(7, 1, true),
@@ -408,7 +437,7 @@ mod tests {
     #[test]
     fn a_first_fragment_that_comes_late_follows_the_others() {
         let now = Instant::now();
-        let mut table = FragmentTable::default();
+        let mut table = FragmentTable::new(0);
         assert_eq!(class(&mut table, &fragment(7, 2, false), now), 0);
         assert_eq!(class(&mut table, &fragment(7, 0, true), now), 0);
         assert_eq!(class(&mut table, &fragment(7, 1, true), now), 0);
@@ -417,7 +446,7 @@ mod tests {
     #[test]
     fn a_datagram_is_forgotten_and_its_number_used_again() {
         let now = Instant::now();
-        let mut table = FragmentTable::default();
+        let mut table = FragmentTable::new(0);
         assert_eq!(class(&mut table, &fragment(7, 1, false), now), 0);
         assert_eq!(class(&mut table, &fragment(7, 0, true), now + TOGETHER), 1);
         assert_eq!(
@@ -429,7 +458,7 @@ mod tests {
     #[test]
     fn any_number_of_datagrams_takes_the_same_memory() {
         let now = Instant::now();
-        let mut table = FragmentTable::default();
+        let mut table = FragmentTable::new(0);
         for id in 0..u16::MAX {
             class(&mut table, &fragment(id, 0, true), now);
         }

@@ -25,6 +25,7 @@
 //! fares is known only to within half a minute; the first packets after a silence therefore leave
 //! as copies on paths that have not been heard since ([`Health::is_proven`]).
 
+mod company;
 mod falls;
 mod keep;
 mod spacing;
@@ -35,13 +36,14 @@ mod timing;
 
 use std::time::{Duration, Instant};
 
-use self::{falls::Falls, spacing::Spacing, timing::Gaps};
 pub use self::{
+    company::Company,
     keep::Keep,
     spacing::Arrivals,
     state::{Copies, PathState, Reason},
     timing::{PROBE_ACTIVE, PROBE_BUSY, PROBE_DOWN, SILENCE},
 };
+use self::{falls::Falls, spacing::Spacing, timing::Gaps};
 use crate::frame::Away;
 
 /// An idle end that hears something answers with a probe if its last one is older than this, which
@@ -61,18 +63,6 @@ const TRUST_COUNT: u32 = 3;
 /// A path that fell again and again carries copies of everything for the last so long of its
 /// probation: many round trips, so that a queue that they make has time to show.
 const LOADED_FOR: Duration = Duration::from_secs(1);
-
-/// What other tunnels between the same two addresses know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Company {
-    /// When any of them last heard anything.
-    pub heard: Instant,
-    /// When any of them last sent a probe.
-    pub probed: Instant,
-    /// What the one that judges for all has found: a reason not to use the way, or that there is
-    /// none. Absent if this path has to judge for itself.
-    pub verdict: Option<Option<Reason>>,
-}
 
 /// How much flows in the tunnel, here or at the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,6 +109,8 @@ pub struct Health {
     next_probe: Instant,
     /// A probe is due since then, whatever else is.
     owed: Option<Instant>,
+    /// It has to be heard since then, though nothing flows.
+    asked: Option<Instant>,
     probed: Instant,
     pace: Pace,
     /// Since when something flows.
@@ -151,6 +143,7 @@ impl Health {
             falls: Falls::default(),
             next_probe: now,
             owed: Some(now),
+            asked: None,
             probed: now,
             pace: Pace::Idle,
             woke: now,
@@ -186,11 +179,11 @@ impl Health {
     }
 
     /// From when on what was sent on a path that is not used any more may be lost: since something
-    /// was last heard, unless it is down as the kernel or the operator said, and nothing flowed.
+    /// was last heard, and not before anything flowed. Of an idle path nothing is lost.
     pub fn lost_from(&self) -> Instant {
-        match (self.reason, self.pace) {
-            (Reason::LinkDown, Pace::Idle) => self.since,
-            _ => self.heard,
+        match self.pace {
+            Pace::Idle => self.since,
+            Pace::Active | Pace::Busy => self.heard.max(self.woke),
         }
     }
 
@@ -280,7 +273,7 @@ impl Health {
         if self.state == PathState::Up {
             self.gaps.insert(gap, now);
         }
-        self.heard = now;
+        (self.heard, self.asked) = (now, None);
         // A path that returns is probed quickly, so that the peer hears often enough to trust it.
         if self.state != PathState::Up {
             self.next_probe = self.next_probe.min(now + self.quick());
@@ -331,22 +324,12 @@ impl Health {
     }
 
     /// The path is kept at this pace while nothing flows.
-    pub fn set_keep(&mut self, keep: Keep) {
-        self.keep = keep;
-    }
-
-    /// What others know of the same way; of interest only while nothing flows.
-    pub fn set_company(&mut self, company: Option<Company>, now: Instant) {
-        self.company = company;
-        if let (Some(since), Some(company)) = (self.silent, company)
-            && company.heard > since
-            && company.verdict == Some(None)
-        {
-            self.silent = None;
-            // It has yet to be heard itself.
-            self.listening_since = now;
-            self.owed = Some(now);
+    pub fn set_keep(&mut self, keep: Keep, now: Instant) {
+        // Nobody has answered what was not asked so far.
+        if keep.way < self.keep.way || keep.own < self.keep.own {
+            self.listening_since = self.listening_since.max(now);
         }
+        self.keep = keep;
     }
 
     /// More or less flows on the tunnel than before.

@@ -14,18 +14,18 @@
 
 mod codel;
 mod flow;
+mod packet;
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
-use sennit_packet::checksum::Progress;
-
+pub use self::packet::{Popped, Queued};
 use self::{
     codel::{INTERVAL, Law},
     flow::Flow,
+    packet::LEAST_COST,
 };
 use crate::frame::{self, HEADROOM, Header};
 
@@ -45,7 +45,8 @@ const TURN: Duration = Duration::from_micros(250);
 /// More than this much sending time never waits, whatever CoDel thinks: senders that do not react
 /// would fill any queue.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
-/// Memory limit of the whole queue, in bytes of packets: 64 ms at 1 Gbit/s.
+/// Memory limit of the whole queue, in bytes of packets: 64 ms at 1 Gbit/s. Of smaller ones than
+/// [`LEAST_COST`] fewer bytes fit.
 const LIMIT: usize = 8 << 20;
 /// The limit is never set lower: the first window of a few connections, before any rate is known.
 const LEAST_LIMIT: usize = 256 << 10;
@@ -54,34 +55,6 @@ const LEAST_LIMIT: usize = 256 << 10;
 pub const KEPT_FOR: Duration = Duration::from_secs(5);
 /// How long packets may stand (RFC 8289 §4.2), before the caller adds what its links need.
 pub const TARGET: Duration = Duration::from_millis(5);
-
-/// An inner packet with [`HEADROOM`] free bytes in front of it.
-#[derive(Debug)]
-pub struct Queued {
-    /// Headroom, then the IP packet.
-    pub buffer: BytesMut,
-    /// Hash of the inner flow; in the queue its last eight bits become the number of the flow's
-    /// queue.
-    pub flow: u32,
-    /// Its transport delivers in order (TCP), so nobody can use it before the packets ahead of it.
-    pub in_order: bool,
-    /// How much of its checksum is done.
-    pub checksum: Progress,
-    /// It had left, and has to leave again: CoDel lets it be.
-    pub returned: bool,
-}
-
-impl Queued {
-    /// Length of the IP packet.
-    pub fn packet_len(&self) -> usize {
-        self.buffer.len() - HEADROOM
-    }
-
-    /// That, if it has to leave again.
-    fn returned_len(&self) -> usize {
-        if self.returned { self.packet_len() } else { 0 }
-    }
-}
 
 /// Which packet of its flow may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,35 +66,6 @@ pub enum Start {
     /// The one before which so many bytes would leave, or the last: those ahead of it go another
     /// way and arrive first all the same.
     Behind(usize),
-}
-
-/// A packet that leaves.
-#[derive(Debug)]
-pub struct Popped {
-    /// The packet; an empty one stands for one that was dropped after a later one had left, so
-    /// that nobody waits for it.
-    pub packet: Queued,
-    /// Its number in its flow; wraps.
-    pub seq: u32,
-    /// When it joined the queue.
-    pub since: Instant,
-    /// Bytes that leave before it, though it leaves now; zero in its turn.
-    pub ahead: usize,
-    /// Bytes that would leave before the last packet of its flow.
-    pub backlog: usize,
-}
-
-impl Popped {
-    /// A packet in its turn.
-    fn new(packet: Queued, seq: u32, since: Instant) -> Self {
-        Self {
-            packet,
-            seq,
-            since,
-            ahead: 0,
-            backlog: 0,
-        }
-    }
 }
 
 /// What the queue did, since it was made.
@@ -163,6 +107,8 @@ pub struct FqCodel {
     /// Of packets that had left and have to leave again, which count for no limit: they were in
     /// flight, and that was bounded.
     returned: usize,
+    /// By how much more small packets count than their bytes.
+    surcharge: usize,
     stats: QueueStats,
 }
 
@@ -190,6 +136,7 @@ impl Default for FqCodel {
             limit: LIMIT,
             bytes: 0,
             returned: 0,
+            surcharge: 0,
             stats: QueueStats::default(),
         }
     }
@@ -203,6 +150,7 @@ impl FqCodel {
         packet.flow = packet.flow - home as u32 + index as u32;
         let flow = &mut self.flows[index];
         self.bytes += packet.packet_len();
+        self.surcharge += packet.surcharge();
         flow.push(packet, now);
         flow.stats.enqueued += 1;
         if !flow.listed {
@@ -211,7 +159,12 @@ impl FqCodel {
             self.new_flows.push_back(index as u16);
         }
         self.stats.enqueued += 1;
-        while self.bytes - self.returned > self.limit && self.drops_from_fattest() {}
+        while self.cost() > self.limit && self.drops_from_fattest() {}
+    }
+
+    /// What counts for the limit.
+    fn cost(&self) -> usize {
+        self.bytes - self.returned + self.surcharge
     }
 
     /// The queue of the flow with this hash: its own, or else the first of its choice that is
@@ -296,6 +249,18 @@ impl FqCodel {
         }
     }
 
+    /// Drops all packets that had left before, since they may have arrived. Their numbers are lost
+    /// as well, so numbers have to start over.
+    pub fn forget_returned(&mut self) {
+        for flow in &mut self.flows {
+            let (packets, bytes) = flow.forget_returned();
+            self.bytes -= bytes;
+            flow.stats.dropped += packets;
+            self.stats.dropped += packets;
+        }
+        self.returned = 0;
+    }
+
     /// Empties a packet that was popped, and has become too old to leave.
     pub fn look_again(&mut self, popped: &mut Popped, now: Instant) {
         let stood = now.saturating_duration_since(popped.since);
@@ -320,13 +285,14 @@ impl FqCodel {
 
     fn put_back(&mut self, seq: u32, packet: Queued, since: Instant) {
         let (index, len) = (packet.flow as usize % FLOWS, packet.packet_len());
-        let returned = packet.returned_len();
+        let (returned, surcharge) = (packet.returned_len(), packet.surcharge());
         let flow = &mut self.flows[index];
         if !flow.put_back(seq, packet, since) {
             return;
         }
         self.bytes += len;
         self.returned += returned;
+        self.surcharge += surcharge;
         flow.deficit += len as i64;
         if !flow.listed {
             flow.listed = true;
@@ -412,7 +378,9 @@ impl FqCodel {
         if from_new {
             self.rotate(true);
         } else if let Some(index) = self.old_flows.pop_front() {
-            self.flows[usize::from(index)].listed = false;
+            let flow = &mut self.flows[usize::from(index)];
+            flow.listed = false;
+            flow.give_back_room();
         }
     }
 
@@ -423,6 +391,7 @@ impl FqCodel {
         while let Some((since, mut packet)) = flow.pop() {
             self.bytes -= packet.packet_len();
             self.returned -= packet.returned_len();
+            self.surcharge -= packet.surcharge();
             let stood = now.saturating_duration_since(since);
             let too_old = stood >= self.kept_for;
             if !too_old {
@@ -460,6 +429,7 @@ impl FqCodel {
         let (since, packet, seq, ahead) = flow.take_behind(bytes)?;
         self.bytes -= packet.packet_len();
         self.returned -= packet.returned_len();
+        self.surcharge -= packet.surcharge();
         let mut popped = Popped {
             ahead,
             ..Popped::new(packet, seq, since)
@@ -472,12 +442,13 @@ impl FqCodel {
     /// Drops a packet of the fattest flow that has one to spare; false if none has.
     fn drops_from_fattest(&mut self) -> bool {
         let spare = self.flows.iter_mut().filter(|flow| flow.has_spare());
-        let fattest = spare.max_by_key(|flow| flow.bytes);
+        let fattest = spare.max_by_key(|flow| flow.bytes.max(flow.waiting * LEAST_COST));
         let Some((flow, packet)) = fattest.and_then(|flow| flow.drop_one().map(|it| (flow, it)))
         else {
             return false;
         };
         self.bytes -= packet.packet_len();
+        self.surcharge -= packet.surcharge();
         self.stats.overflowed += 1;
         flow.stats.overflowed += 1;
         true

@@ -149,6 +149,12 @@ impl<T> Resequencer<T> {
         self.bytes
     }
 
+    /// The packets that are held now.
+    pub fn held_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let places = self.flows.values_mut().flat_map(|flow| &mut flow.held);
+        places.flatten().map(|held| &mut held.packet)
+    }
+
     /// Takes a packet of `bytes` bytes that arrived on `path`, and passes on what is in order now.
     pub fn handle_packet(
         &mut self,

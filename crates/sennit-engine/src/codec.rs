@@ -206,6 +206,11 @@ impl Codec {
         }
     }
 
+    /// One for the same datagrams that has seen none yet.
+    pub(crate) fn afresh(&self) -> Self {
+        Self::new(self.stream, self.peer)
+    }
+
     /// Whether packets are numbered, and the ends report to each other.
     pub(crate) fn is_numbered(&self) -> bool {
         self.peer != Peer::Standard

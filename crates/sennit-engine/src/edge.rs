@@ -12,7 +12,9 @@ mod assigned;
 mod change;
 mod config;
 mod dial;
+mod drops;
 mod loss;
+mod moving;
 mod paths;
 mod ports;
 mod race;
@@ -22,7 +24,7 @@ mod sort;
 mod won;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Instant,
@@ -41,12 +43,13 @@ use crate::{
     cid::FirstIds,
     facts::{FlowsWanted, LinkFacts, TunnelStatus},
     hello::Takes,
-    ids::{ConnId, PipeId, SocketId},
+    ids::{ConnId, FoundHub, HubName, PipeId, SocketId},
     inner::{self, Errors, Packet, Refused},
     node::{Conn, Node, NodeEvent, Received, Transmit},
     resumption::Watched,
     timer::{Due, Timer, Woken},
     transport::Settings,
+    treatment::Treatment,
 };
 
 /// Which class a connection is for and how far it got.
@@ -55,8 +58,14 @@ struct Role {
     slot: usize,
     link: SocketId,
     remote: SocketAddr,
+    /// The name by which that was found, if it was by one.
+    name: Option<HubName>,
     exchange: race::Exchange,
     stage: Stage,
+    /// It asks for the tunnel while another one carries.
+    beside: bool,
+    /// How it was told to treat the packets of its class when it began.
+    treatment: Treatment,
     /// The request that left as early data.
     early: Option<StreamId>,
     /// What the hub at its other end takes, which is of another version than that of other classes
@@ -66,6 +75,8 @@ struct Role {
     opening: BTreeMap<PathId, paths::Attempt>,
     /// Links on which such a path was given up, and since when it had asked: the next one goes on.
     tried: BTreeMap<SocketId, Instant>,
+    /// Where its paths lead to though the hub is there no more.
+    gone: BTreeSet<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +102,12 @@ struct Slot {
     /// When that is to be so: what is on its way has time until then.
     leaves_at: Option<Instant>,
     live: Option<ConnId>,
+    /// What takes its place once it is granted.
+    next: Option<ConnId>,
+    /// Those whose places were taken, and until when they may hand on what is on its way.
+    left: Vec<(Instant, ConnId)>,
+    /// Why the tunnel has not moved so far though it is to.
+    stays: Option<String>,
     /// Without a tunnel, packets wait for the next one until then, if they are not longer than
     /// this.
     bridge: Option<(Instant, usize)>,
@@ -112,7 +129,7 @@ pub struct Edge {
     purpose: Purpose,
     links: BTreeMap<SocketId, LinkUpdate>,
     /// Addresses of the hub as each link's resolver knows them, beside those of the config.
-    resolved: BTreeMap<SocketId, Vec<SocketAddr>>,
+    resolved: BTreeMap<SocketId, Vec<FoundHub>>,
     ports: ports::Ports,
     slow: slow::SlowLinks,
     slots: Vec<Slot>,
@@ -155,6 +172,7 @@ impl Edge {
             1
         };
         let first_ids = FirstIds::new(config.steering, &settings.seed);
+        let fragments = FragmentTable::new(settings.flow_seed());
         let mut node = Node::new(settings, None, now);
         node.links.set_sharing(None, config.sharing.clone());
         // Pipes are made in the order of the classes, and have their turns in it.
@@ -179,7 +197,7 @@ impl Edge {
             hub_inside: Said::new(Vec::new(), now),
             next_authority: Said::new(None, now),
             hub_settings: None,
-            fragments: FragmentTable::default(),
+            fragments,
             sized: None,
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
@@ -232,20 +250,6 @@ impl Edge {
         self.settle(now);
     }
 
-    /// The hub's name was looked up over a link; these are tried there beside the configured ones.
-    pub fn handle_resolved(&mut self, socket: SocketId, hubs: Vec<SocketAddr>, now: Instant) {
-        if self.resolved.get(&socket) == Some(&hubs) {
-            return;
-        }
-        self.resolved.insert(socket, hubs);
-        for slot in &mut self.slots {
-            if slot.live.is_none() {
-                slot.dial.retry_soon(now);
-            }
-        }
-        self.settle(now);
-    }
-
     /// UDP packets arrived.
     pub fn handle_datagrams(&mut self, from: Received, data: BytesMut, now: Instant) {
         self.node.handle_datagrams(from, data, now);
@@ -274,6 +278,7 @@ impl Edge {
         let index = slot.ok_or(NotOurClass(class))?;
         let live = self.slots[index].live;
         let up = |(conn, _): &(&mut Conn<Role>, _)| matches!(conn.role.stage, Stage::Up(_));
+        let seed = self.node.flow_seed();
         let found = live.and_then(|id| self.node.get_with_pipe(id)).filter(up);
         let Some((conn, pipe)) = found else {
             if !self.bridge(index, header, parsed, now) {
@@ -283,7 +288,7 @@ impl Edge {
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
         let sink = |queued| conn.tunnel.handle_packet(pipe, queued, now);
-        if inner::segment(header, parsed, mtu, partial, sink) == Err(Refused::TooBig) {
+        if inner::segment(header, (parsed, seed), mtu, partial, sink) == Err(Refused::TooBig) {
             let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
             self.say(&parsed, class, reason, now);
         }
@@ -302,6 +307,7 @@ impl Edge {
         let Some((_, mtu)) = bridge.filter(|&(until, _)| now < until) else {
             return false;
         };
+        let packet = (packet, self.node.flow_seed());
         let Some(pipe) = self.node.pipe_mut(pipe) else {
             return false;
         };
@@ -429,14 +435,20 @@ impl Edge {
 
     fn collect_status(&mut self, wanted: Option<(&FlowsWanted, Instant)>) -> Vec<TunnelStatus> {
         let mut all = Vec::with_capacity(self.slots.len());
-        let stays = |slot: &&Slot| !slot.gone && slot.leaves_at.is_none();
-        for slot in self.slots.iter().filter(stays) {
+        let stays = |slot: &Slot| !slot.gone && slot.leaves_at.is_none();
+        for (index, slot) in self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| stays(slot))
+        {
             let (name, treatment) = (slot.class.name.clone(), slot.class.treatment);
             let mut status = TunnelStatus::new(name, treatment, slot.since);
             status.reason.clone_from(&slot.reason);
             let up = |conn: &Conn<Role>| matches!(conn.role.stage, Stage::Up(_));
             let live = slot.live.and_then(|id| self.node.get(id));
             status.up = live.is_some_and(up);
+            status.moving = self.moving(index);
             let classic = |conn: &Conn<Role>| conn.role.exchange == race::Exchange::Classic;
             status.fell_back = live.is_some_and(classic);
             status.unanswered = live.map(|conn| self.unanswered(conn)).unwrap_or_default();
@@ -449,8 +461,10 @@ impl Edge {
 
     // ---- connections ---------------------------------------------------------------------------
 
+    /// Those that won a race.
     fn live(&self) -> Vec<ConnId> {
-        self.slots.iter().filter_map(|slot| slot.live).collect()
+        let won = self.slots.iter().flat_map(|slot| [slot.live, slot.next]);
+        won.flatten().collect()
     }
 
     fn handle_node(&mut self, event: NodeEvent, now: Instant) {

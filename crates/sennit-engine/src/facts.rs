@@ -134,6 +134,8 @@ pub struct TunnelStatus {
     pub key_updates: u64,
     /// The handshake offered classic groups alone, because others went unanswered on its link.
     pub fell_back: bool,
+    /// At an edge: why it runs to where the hub is no more, and to nowhere else so far.
+    pub moving: Option<String>,
     /// Whether striping pays, under `bond`.
     pub striping: Striping,
     /// Its paths.
@@ -167,6 +169,7 @@ impl TunnelStatus {
             early: false,
             key_updates: 0,
             fell_back: false,
+            moving: None,
             striping: Striping::default(),
             paths: Vec::new(),
             unanswered: Vec::new(),
@@ -217,6 +220,8 @@ pub struct PathStatus {
     pub falls: (u32, Duration),
     /// Since when it is up, returning, or not to be used.
     pub since: Instant,
+    /// When anything last arrived on it.
+    pub heard: Instant,
     /// It carries what is sent although it is not up: the peer hears us on it, and no path is up.
     pub one_way: bool,
     /// Bytes of inner packets that left on it in the last seconds, by the tunnel's clock.

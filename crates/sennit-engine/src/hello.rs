@@ -24,7 +24,8 @@
 //! whose class has whole headers does not say `headers`.
 //!
 //! A class says which run of numbers it has, if it is to go on with that, and a hub which one the
-//! tunnel has ([`crate::numbers`]).
+//! tunnel has ([`crate::numbers`]). A class that has a tunnel says `beside=1` of another one that
+//! is to take its place: then what is on its way over the first still counts for a while.
 //!
 //! How the classes share the links is said by [`terms`].
 //!
@@ -58,6 +59,7 @@ const VERSION: &str = "1";
 /// anew.
 const CLASS_NUMBERS: u8 = 2 * 64;
 const FALLBACK: &str = ";fallback=1";
+const BESIDE: &str = ";beside=1";
 const INSIDE: &str = ";inside=";
 /// One address for each family.
 const MAX_INSIDE: usize = 2;
@@ -83,6 +85,8 @@ pub(crate) struct Hello {
     pub(crate) wishes: Wishes,
     /// The run of numbers that the class has, or none if it is to have a new one.
     pub(crate) run: Option<Run>,
+    /// The class has a tunnel, which carries until this one is granted.
+    pub(crate) beside: bool,
 }
 
 impl Hello {
@@ -95,6 +99,7 @@ impl Hello {
             abilities,
             wishes,
             run,
+            beside,
         } = self;
         let Treatment {
             policy,
@@ -106,12 +111,13 @@ impl Hello {
         } = treatment;
         format!(
             "{VERSION};class={class};index={};policy={policy};delivery={delivery};copies={copies};\
-             congestion={congestion};fec={fec}{}{}{}{}",
+             congestion={congestion};fec={fec}{}{}{}{}{}",
             index.0,
             if *fallback { FALLBACK } else { "" },
             abilities.encode(),
             wishes.encode(),
-            run.map_or_else(String::new, |run| format!(";{NUMBERS}={run}"))
+            run.map_or_else(String::new, |run| format!(";{NUMBERS}={run}")),
+            if *beside { BESIDE } else { "" },
         )
     }
 
@@ -126,7 +132,8 @@ impl Hello {
             fec: Fec::Off,
             ..Treatment::default()
         };
-        let (mut fallback, mut abilities) = (false, Abilities::default());
+        let (mut fallback, mut beside) = (false, false);
+        let mut abilities = Abilities::default();
         let (mut wishes, mut run) = (Wishes::default(), None);
         for part in parts {
             match part.split_once('=')? {
@@ -142,6 +149,7 @@ impl Hello {
                 // An older edge says nothing, and expects nothing.
                 ("fec", word) => treatment.fec = word.parse().ok()?,
                 ("fallback", word) => fallback = word == "1",
+                ("beside", word) => beside = word == "1",
                 (NUMBERS, name) => run = name.parse().ok(),
                 other => {
                     abilities.learn(other);
@@ -158,6 +166,7 @@ impl Hello {
             abilities,
             wishes,
             run,
+            beside,
         })
     }
 
@@ -296,6 +305,7 @@ mod tests {
             abilities: Abilities::OURS,
             wishes: Wishes::default(),
             run: "9f1c".parse().ok(),
+            beside: true,
         };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         assert_eq!(

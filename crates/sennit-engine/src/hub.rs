@@ -158,6 +158,8 @@ pub struct Hub {
     errors: Errors,
     strangers: Strangers,
     spoken: Spoken,
+    /// Connections whose classes go on over others, and until when they may.
+    leaving: VecDeque<(Instant, ConnId)>,
     to_tun: VecDeque<Packet>,
     events: VecDeque<HubEvent>,
     /// It shares links as edges ask for.
@@ -185,13 +187,15 @@ impl Hub {
         server.migration(true);
         server.max_incoming(config.max_strangers);
         let runs = Runs::new(&settings.seed);
+        let sites = Sites::new(config.classes.clone(), settings.flow_seed());
         Ok(Self {
             runs,
             node: Node::new(settings, Some(Arc::new(server)), now),
-            sites: Sites::new(config.classes.clone()),
+            sites,
             pipes: Pipes::default(),
             strangers: Strangers::new(config.max_strangers),
             spoken: Spoken::default(),
+            leaving: VecDeque::new(),
             config,
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
@@ -251,12 +255,13 @@ impl Hub {
         let size = inner::size_on_wire(header, &parsed);
         let routed = self.sites.route(&parsed, size, now);
         let id = routed.ok_or(NoSuchSite(parsed.dst()))?;
+        let seed = self.node.flow_seed();
         let Some((conn, pipe)) = self.node.get_with_pipe(id) else {
             return Ok(());
         };
         let (mtu, partial) = (conn.tunnel.max_packet(), conn.tunnel.takes_partial());
         let sink = |queued| conn.tunnel.handle_packet(pipe, queued, now);
-        if inner::segment(header, parsed, mtu, partial, sink) == Err(Refused::TooBig) {
+        if inner::segment(header, (parsed, seed), mtu, partial, sink) == Err(Refused::TooBig) {
             let reason = icmp::Reason::TooBig { mtu: mtu as u32 };
             self.say(&parsed, reason, now);
         }
@@ -297,6 +302,7 @@ impl Hub {
         while let Some(pipe) = self.pipes.poll_forgotten(now) {
             self.node.remove_pipe(pipe);
         }
+        self.end_leaving(now);
         self.follow_spoken(now);
     }
 
@@ -427,6 +433,7 @@ impl Hub {
             (Timer::Stranger, self.strangers.poll_timeout()),
             (Timer::Parked, self.pipes.poll_timeout()),
             (Timer::Terms, self.spoken.poll_timeout()),
+            (Timer::Leaving, self.leaving.front().map(|(at, _)| *at)),
         ]);
         own.into_iter().chain(self.node.poll_timeout()).min()
     }

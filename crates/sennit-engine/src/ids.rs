@@ -1,10 +1,16 @@
 //! What things of the engine are known by.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 /// A socket of the caller: a link of an edge, or a listener of a hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u32);
+
+/// A name of the hub, with its port.
+pub type HubName = Arc<str>;
+
+/// An address that a name of the hub was found to have.
+pub type FoundHub = (HubName, SocketAddr);
 
 /// Names a connection of a node; never reused while the node lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

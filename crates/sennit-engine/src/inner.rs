@@ -73,11 +73,12 @@ pub(crate) fn size_on_wire(header: &VirtioNetHdr, packet: &IpPacket<'_>) -> usiz
     first.min(packet.total_len())
 }
 
-/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`. Their checksums are
-/// partial if that of `packet` is and the other end takes it: `partial`.
+/// Cuts `packet` into packets of at most `mtu` bytes and gives each to `sink`, with the hash of its
+/// flow for this seed. Their checksums are partial if that of `packet` is and the other end takes
+/// it: `partial`.
 pub(crate) fn segment(
     header: &VirtioNetHdr,
-    packet: IpPacket<'_>,
+    (packet, seed): (IpPacket<'_>, u64),
     mtu: usize,
     partial: bool,
     mut sink: impl FnMut(Queued),
@@ -93,7 +94,7 @@ pub(crate) fn segment(
     if longest > mtu {
         return Err(Refused::TooBig);
     }
-    let flow = FlowKey::of(segments.packet()).hash64(0) as u32;
+    let flow = FlowKey::of(segments.packet()).hash64(seed) as u32;
     let in_order = segments.packet().tcp_payload_len() > 0;
     // One allocation for the whole super-packet; each segment is a slice of it.
     let place = HEADROOM + longest;
@@ -213,6 +214,31 @@ pub(crate) fn error_source(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever knows the hashes of flows could have his own meet one of another in its queue.
+    #[test]
+    fn flows_have_other_hashes_at_each_endpoint() {
+        let packet = [
+            0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 7, 0, 8,
+            0, 0,
+        ];
+        let hash = |seed| {
+            let settings = crate::Settings {
+                inner_mtu: 1400,
+                issuer: crate::Issuer { hub: 0, worker: 0 },
+                seed: [seed; 32],
+                reset_key: [0; 32],
+                rekey: crate::Rekey::default(),
+            };
+            let packet = (IpPacket::parse(&packet).unwrap(), settings.flow_seed());
+            let mut flow = None;
+            let sink = |queued: Queued| flow = Some(queued.flow);
+            segment(&VirtioNetHdr::default(), packet, 1400, false, sink).unwrap();
+            flow
+        };
+        assert_eq!(hash(1), hash(1));
+        assert_ne!(hash(1), hash(2));
+    }
 
     #[test]
     fn nobody_reaches_a_hosts_own_space_by_another_name() {

@@ -69,7 +69,7 @@ pub use hub::{
     Credential, Grant, Hub, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, StrangerCounts,
     UdpRefusal,
 };
-pub use ids::{ConnId, LinkId, SiteId, SocketId};
+pub use ids::{ConnId, FoundHub, HubName, LinkId, SiteId, SocketId};
 pub use inner::Packet;
 pub use locals::Local;
 pub use node::{Received, Transmit};

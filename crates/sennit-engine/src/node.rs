@@ -95,6 +95,7 @@ pub(crate) struct Conn<R> {
 pub(crate) struct Node<R> {
     endpoint: Endpoint,
     settings: Settings,
+    flow_seed: u64,
     locals: Locals,
     ways: Ways,
     conns: BTreeMap<ConnId, Conn<R>>,
@@ -132,6 +133,7 @@ impl<R> Node<R> {
         let endpoint = Endpoint::new(Arc::new(settings.endpoint()), server, true);
         Self {
             endpoint,
+            flow_seed: settings.flow_seed(),
             settings,
             locals: Locals::default(),
             ways: Ways::default(),
@@ -153,6 +155,11 @@ impl<R> Node<R> {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Seed of the hashes of inner flows.
+    pub(crate) fn flow_seed(&self) -> u64 {
+        self.flow_seed
     }
 
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn<R>> {
@@ -248,7 +255,7 @@ impl<R> Node<R> {
                         conn.h3.http.close(code, "a datagram of no stream");
                     }
                     let unbound = conn.tunnel.take_unbound();
-                    let pipe = conn.pipe;
+                    let (pipe, leaves) = (conn.pipe, conn.tunnel.tail.is_some());
                     let room = UNBOUND_LIMIT.saturating_sub(self.events.len());
                     let unbound = unbound.into_iter().take(room);
                     self.events
@@ -256,6 +263,9 @@ impl<R> Node<R> {
                             NodeEvent::Datagram(id, stream, context, payload)
                         }));
                     self.note_arrivals(pipe);
+                    if leaves {
+                        self.follow_tail(id, now);
+                    }
                 }
                 Some(id)
             }

@@ -66,6 +66,8 @@ const SWINGS_BY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) id: PathId,
+    /// Since when it is validated here.
+    pub(crate) began: Instant,
     pub(crate) network: FourTuple,
     /// The edge's socket; a hub learns the link by name instead.
     pub(crate) socket: SocketId,
@@ -154,6 +156,7 @@ impl Path {
         let gate = Gate::state_of(conn.congestion_state(id)?)?;
         Some(Self {
             id,
+            began: now,
             network: conn.network_path(id).ok()?,
             socket,
             link,
@@ -464,6 +467,7 @@ impl Path {
             state,
             reason,
             falls: self.health.falls(),
+            heard: self.health.heard(),
             since: self.health.since(),
             one_way: self.is_trusted() && state != PathState::Up,
             carried: self.carried,

@@ -11,6 +11,8 @@
 //! So both ends start over: what waits is numbered anew (docs/decisions/0028), and what was held is
 //! handed on.
 
+mod held;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
@@ -24,6 +26,7 @@ use sennit_core::{
 };
 use sennit_fec::Fec;
 
+use self::held::{Held, Places};
 use crate::{
     codec,
     facts::TunnelStats,
@@ -49,7 +52,9 @@ pub(crate) struct Pipe {
     pub(crate) numbering: Numbering,
     pub(crate) recovery: Recovery,
     pub(crate) protection: Protection,
-    pub(crate) resequencer: Resequencer<Packet>,
+    pub(crate) resequencer: Resequencer<Held>,
+    /// Where in memory lies what that holds.
+    places: Places,
     pub(crate) stats: TunnelStats,
     halves: Halves,
     received: VecDeque<Packet>,
@@ -71,6 +76,7 @@ impl Pipe {
             recovery: Recovery::new(treatment.delivery),
             protection: Protection::new(treatment.fec, now),
             resequencer: Resequencer::new(now),
+            places: Places::default(),
             stats: TunnelStats::default(),
             halves: Halves::default(),
             received: VecDeque::new(),
@@ -100,6 +106,12 @@ impl Pipe {
         self.run
     }
 
+    /// Its numbers go on though the connection is lost that it ran over: the far end has been asked
+    /// for another one with them.
+    pub(crate) fn keep_run(&mut self, run: Run) {
+        self.run = run;
+    }
+
     /// The connection that it runs over.
     pub(crate) fn runs_over(&self) -> Option<ConnId> {
         self.conn
@@ -114,6 +126,9 @@ impl Pipe {
             self.resequencer.go_on(now);
         } else {
             self.hand_on_held(now);
+            if !self.recovery.is_reliable() {
+                self.forget_returned();
+            }
             self.queue.start_over(self.held.take());
             self.resequencer.start_over(|_| {}, now);
         }
@@ -136,6 +151,13 @@ impl Pipe {
         self.holds_until
     }
 
+    /// Drops what had left while delivery was reliable. The far end may have it, and would take it
+    /// for new under another number.
+    fn forget_returned(&mut self) {
+        self.held.take_if(|held| held.packet.returned);
+        self.queue.forget_returned();
+    }
+
     fn hand_on_held(&mut self, now: Instant) {
         self.holds_until = None;
         self.forget_halves();
@@ -145,11 +167,17 @@ impl Pipe {
     }
 
     fn forget_halves(&mut self) {
-        self.halves = if self.recovery.is_reliable() {
+        self.take_halves();
+    }
+
+    /// Those that wait for the other half, which may still come over the connection of before.
+    pub(crate) fn take_halves(&mut self) -> Halves {
+        let none = if self.recovery.is_reliable() {
             Halves::for_long()
         } else {
             Halves::default()
         };
+        std::mem::replace(&mut self.halves, none)
     }
 
     /// Takes an inner packet.
@@ -186,9 +214,14 @@ impl Pipe {
     ) {
         let (stats, received) = (&mut self.stats, &mut self.received);
         let release = |packet| release(packet, stats, received);
-        let size = packet.bytes.len();
+        let (size, packet) = (packet.bytes.len(), Held::from(packet));
+        let (place, held) = (packet.place(), self.resequencer.stats().held);
         self.resequencer
             .handle_packet(header, path, packet, size, release, now);
+        let is_held = self.resequencer.stats().held > held;
+        if is_held && self.places.note(place) {
+            self.places.look(&mut self.resequencer);
+        }
     }
 
     /// Takes a packet that repairs brought back, and hands on what is in order now.
@@ -197,7 +230,7 @@ impl Pipe {
         let release = |packet| release(packet, stats, received);
         let (size, late) = (packet.bytes.len(), self.resequencer.stats().late);
         self.resequencer
-            .handle_recovered(header, packet, size, release, now);
+            .handle_recovered(header, packet.into(), size, release, now);
         let too_late = self.resequencer.stats().late - late;
         self.protection.receiving(now).note_too_late(too_late);
     }
@@ -215,7 +248,7 @@ impl Pipe {
 
     /// Hands on a packet whose order nobody knows.
     pub(crate) fn hand_out(&mut self, packet: Packet) {
-        release(packet, &mut self.stats, &mut self.received);
+        release(packet.into(), &mut self.stats, &mut self.received);
     }
 
     /// Hands on what has waited in vain for an earlier packet, for which a repair takes so long.
@@ -234,7 +267,8 @@ impl Pipe {
     }
 }
 
-fn release(packet: Packet, stats: &mut TunnelStats, received: &mut VecDeque<Packet>) {
+fn release(held: Held, stats: &mut TunnelStats, received: &mut VecDeque<Packet>) {
+    let packet = held.packet;
     if !packet.bytes.is_empty() {
         stats.packets_out += 1;
         stats.bytes_out += packet.bytes.len() as u64;
@@ -401,6 +435,38 @@ mod tests {
         pipes.unplug(id, ConnId(1), now);
         assert_eq!(pipes.plug(id, ConnId(3), None, now), Some(ConnId(2)));
         assert!(pipes.of(Some(id)).is_backlogged());
+    }
+
+    /// Packets that leave over the next connection, with new numbers, of two that had left under
+    /// reliable delivery and one that had not, if delivery is so then.
+    fn left_again(delivery: Delivery) -> usize {
+        let now = Instant::now();
+        let mut pipes = Pipes::new(now);
+        let treatment = |delivery| Treatment {
+            delivery,
+            ..Treatment::default()
+        };
+        let id = pipes.add(treatment(Delivery::Reliable), now);
+        pipes.plug(id, ConnId(1), None, now);
+        let pipe = pipes.of(Some(id));
+        (0..3).for_each(|_| push(pipe, now));
+        let pop = |pipe: &mut Pipe| pipe.queue.pop(|_, _| Start::Head, now);
+        let left: Vec<_> = (0..2).filter_map(|_| pop(pipe)).collect();
+        let left = left.into_iter().map(|popped| (popped.seq, popped.packet));
+        pipe.queue.put_back_all(left.collect(), now);
+        pipe.held = pop(pipe);
+        pipes.unplug(id, ConnId(1), now);
+
+        pipes.of(Some(id)).set_treatment(treatment(delivery));
+        pipes.plug(id, ConnId(2), None, now);
+        let pipe = pipes.of(Some(id));
+        std::iter::from_fn(|| pop(pipe)).count()
+    }
+
+    #[test]
+    fn what_had_left_leaves_again_under_reliable_delivery_only() {
+        assert_eq!(left_again(Delivery::Reliable), 3);
+        assert_eq!(left_again(Delivery::Repair), 1);
     }
 
     /// Two packets of which the first comes, after one that is missing.

@@ -39,6 +39,9 @@ const DUE_FOR: Duration = Duration::from_millis(100);
 const TOLD_AFTER: Duration = Duration::from_millis(25);
 /// How often the sender of sources is told what came of them, if nothing came back.
 const TELL_EVERY: Duration = Duration::from_millis(250);
+/// Numbers that wait to be told, at most: a second of sources of which a tenth comes back, at 500
+/// Mbit/s. Of older ones the sender does without tidings.
+const MOST_BACK: usize = 4096;
 /// A flow waits for what a repair may bring back while repairs come, and for so long after.
 pub(crate) const LISTENS_FOR: Duration = Duration::from_secs(1);
 /// How long: but on a slow link a group is closed by then, and its repair has travelled over a path
@@ -287,7 +290,7 @@ pub(crate) struct Receiving {
     decoder: Decoder,
     pub(crate) symbols: Symbols,
     /// Numbers of what came back and was not told of.
-    back: Vec<u16>,
+    back: VecDeque<u16>,
     /// Something came since the sender was told.
     news: bool,
     told: Instant,
@@ -302,7 +305,7 @@ impl Receiving {
         Self {
             decoder: Decoder::new(),
             symbols: Symbols::default(),
-            back: Vec::new(),
+            back: VecDeque::new(),
             news: false,
             told: now,
             too_late: 0,
@@ -378,7 +381,7 @@ impl Receiving {
 fn take_back(
     found: &Recovered<'_>,
     recovered: &mut Vec<(Header, Packet)>,
-    back: &mut Vec<u16>,
+    back: &mut VecDeque<u16>,
     malformed: &mut u64,
 ) {
     let Some((head, packet)) = found.bytes.split_first_chunk() else {
@@ -390,7 +393,10 @@ fn take_back(
         *malformed += 1;
         return;
     };
-    back.push(found.id);
+    if back.len() == MOST_BACK {
+        back.pop_front();
+    }
+    back.push_back(found.id);
     let packet = Packet {
         bytes: Bytes::copy_from_slice(packet),
         checksum: codec::progress(partial),
@@ -412,4 +418,25 @@ fn trimmed(bytes: &[u8]) -> Option<&[u8]> {
         _ => return None,
     };
     bytes.get(..len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A site that acknowledges nothing leaves no path room for tidings.
+    #[test]
+    fn what_came_back_is_told_of_no_more_than_can_be_remembered() {
+        let (mut recovered, mut back, mut malformed) = Default::default();
+        let mut bytes = vec![0; size_of::<sennit_core::frame::SourceHead>() + 20];
+        let packet = bytes.len() - 20;
+        bytes[packet] = 0x45;
+        bytes[packet + 3] = 20;
+        for id in 0..3 * MOST_BACK as u16 {
+            let found = Recovered { id, bytes: &bytes };
+            take_back(&found, &mut recovered, &mut back, &mut malformed);
+        }
+        assert_eq!((back.len(), malformed), (MOST_BACK, 0));
+        assert_eq!(back.front(), Some(&(2 * MOST_BACK as u16)));
+    }
 }

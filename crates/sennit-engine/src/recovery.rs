@@ -145,12 +145,14 @@ impl Recovery {
         self.ahead.full
     }
 
-    /// Takes note of when the oldest packet left that is in flight.
-    pub(crate) fn settle(&mut self, in_flight: Option<Instant>) {
+    /// Takes note of when the oldest packet left that is in flight; returns when the oldest left
+    /// that may be missing.
+    pub(crate) fn settle(&mut self, in_flight: Option<Instant>) -> Option<Instant> {
         let waiting = self.waiting.iter().map(|payload| payload.first_sent);
         let deferred = self.deferred.iter().map(|(_, payload)| payload.first_sent);
         let oldest = waiting.chain(deferred).chain(in_flight).min();
         self.ahead.settle(oldest);
+        oldest
     }
 
     /// All that waits to be sent again.

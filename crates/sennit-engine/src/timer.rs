@@ -60,11 +60,13 @@ pub enum Timer {
     Parked,
     /// A site said anew how its classes are to be treated, and may be followed again.
     Terms,
+    /// A connection at a hub whose class goes on over another one has had its time.
+    Leaving,
 }
 
 impl Timer {
     /// All of them, in their order.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Round,
         Self::Pacing,
         Self::Share,
@@ -84,6 +86,7 @@ impl Timer {
         Self::Stranger,
         Self::Parked,
         Self::Terms,
+        Self::Leaving,
     ];
 
     /// What it is called where it is counted.
@@ -108,6 +111,7 @@ impl Timer {
             Self::Stranger => "stranger",
             Self::Parked => "parked",
             Self::Terms => "terms",
+            Self::Leaving => "leaving",
         }
     }
 

@@ -84,6 +84,16 @@ impl Settings {
         (self.inner_mtu + OVERHEAD).max(1200)
     }
 
+    /// Seed of the hashes of inner flows, which nobody else is to know: who does has flows meet in
+    /// one queue.
+    pub(crate) fn flow_seed(&self) -> u64 {
+        // Not the stream of random numbers that others get from the same seed.
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.seed);
+        let tag = hmac::sign(&key, b"sennit inner flows");
+        let first = tag.as_ref().first_chunk();
+        u64::from_be_bytes(*first.expect("SHA-256 has 32 bytes"))
+    }
+
     pub(crate) fn endpoint(&self) -> EndpointConfig {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.reset_key);
         let mut config = EndpointConfig::new(Arc::new(key));

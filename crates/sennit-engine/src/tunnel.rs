@@ -29,6 +29,7 @@ mod repair;
 mod reports;
 mod round;
 mod spare;
+mod tail;
 
 use std::{
     sync::Arc,
@@ -42,7 +43,7 @@ use sennit_masque::StreamId;
 
 use self::{
     early::Early, fares::Fares, health::Activity, lateness::Clocks, opening::Opening,
-    plan::Patience, reports::Reports, round::Round,
+    plan::Patience, reports::Reports, round::Round, tail::Tail,
 };
 use crate::{
     codec::Codec,
@@ -73,12 +74,16 @@ pub(crate) struct Tunnel {
     /// Who is at the other end, if that is known: what its tunnels know of a way they know
     /// together.
     pub(crate) party: Arc<str>,
+    /// The other end may have forgotten it, unless it is heard after this.
+    doubted: Option<Instant>,
     scheduler: Scheduler,
     congestion: Congestion,
     /// Full-size packet on the wire, in bytes.
     packet_size: u64,
     /// What its datagrams look like, while it is plugged into a pipe: once CONNECT-IP is agreed.
     codec: Option<Codec>,
+    /// What it still has to do with the class that goes on over another connection.
+    pub(crate) tail: Option<Box<Tail>>,
     /// What arrived elsewhere than on its paths: the handshake, at first.
     arrivals: Arrivals,
     /// What came before that.
@@ -120,10 +125,12 @@ impl Tunnel {
             conn,
             paths: Vec::new(),
             party: Arc::default(),
+            doubted: None,
             scheduler: Scheduler::new(treatment.policy, treatment.copies),
             congestion: treatment.congestion,
             packet_size: u64::from(settings.outer_mtu()),
             codec: None,
+            tail: None,
             arrivals: Arrivals::default(),
             early,
             opening: Opening::default(),
@@ -412,6 +419,7 @@ impl Tunnel {
         let held = self.round.held.filter(|_| waiting);
         let reports = self.reports.poll_timeout(owes).filter(|_| listens);
         let trials = self.paths.iter().filter_map(Path::trial_at);
+        let tail = self.tail.as_ref().and_then(|tail| tail.poll_timeout());
         Due::first([
             (Timer::Round, self.round.poll_timeout()),
             (Timer::Pacing, pacing.min()),
@@ -420,6 +428,7 @@ impl Tunnel {
             (Timer::Report, reports),
             (Timer::Order, self.overdue_at(pipe)),
             (Timer::Repair, self.protection_due_at(pipe)),
+            (Timer::Repair, tail),
             (Timer::Health, health.min()),
             (Timer::Trial, trials.min().filter(|_| listens)),
             (Timer::Quic, self.conn.poll_timeout()),

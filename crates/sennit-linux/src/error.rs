@@ -56,6 +56,9 @@ pub enum Error {
     /// The kernel or `nft` refused our rules.
     #[error("nftables refused the rules: {0}")]
     NftRefused(String),
+    /// The `nft` command is there, and could not be run to its end.
+    #[error("the command nft could not be run: {0}")]
+    NftNotRun(String),
     /// Anything else the system refused.
     #[error("failed to {doing}")]
     Os {

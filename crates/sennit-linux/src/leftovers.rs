@@ -54,6 +54,26 @@ pub fn cleanup_all(
     outcome.and(remove_nameless(&mut netlink)).map(|()| cleaned)
 }
 
+/// How many routes and routing rules of a device's instance are on this host.
+pub fn count_left(device: &DeviceName) -> Result<(usize, usize), Error> {
+    let mut netlink = Netlink::open()?;
+    let wanted = Some(Instance::of(device));
+    let (mut routes, mut rules) = (0, 0);
+    for family in Family::BOTH {
+        let ours = netlink.our_routes(family)?;
+        routes += ours
+            .iter()
+            .filter(|it| instance_of_route(it) == wanted)
+            .count();
+        let ours = netlink.rules(family)?;
+        rules += ours
+            .iter()
+            .filter(|it| instance_of_rule(it) == wanted)
+            .count();
+    }
+    Ok((routes, rules))
+}
+
 /// The instances that have routes or rules.
 fn numbers(netlink: &mut Netlink) -> Result<Vec<Instance>, Error> {
     let mut numbers = Vec::new();

@@ -307,10 +307,7 @@ fn run(arguments: &[&str], script: &str, patience: Duration) -> Result<String, E
     let said = program::run("nft", arguments, script, patience);
     let said = said.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::NftMissing,
-        _ => Error::Os {
-            doing: "run nft".into(),
-            source: error,
-        },
+        _ => Error::NftNotRun(error.to_string()),
     })?;
     if said.success {
         Ok(said.output)

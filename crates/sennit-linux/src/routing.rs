@@ -385,19 +385,15 @@ impl Routing {
                 ..Rule::lookup(family, self.instance.priorities().link, table)
             });
         }
+        let place = |route: &Route| (route.destination, route.metric);
+        let there = state.routes.iter().filter(|it| it.table == table);
+        let mut taken: BTreeSet<(IpNet, u32)> = there.map(place).collect();
         for route in &self.tunnel {
             let nowhere = Route::unreachable(route.prefix.net(), table, NOWHERE_METRIC);
+            taken.insert(place(&nowhere));
             state.routes.insert(nowhere);
             for way in ways_without(route.prefix.net(), &self.main, table) {
-                let same = |other: &&Route| {
-                    (other.destination, other.metric) == (way.destination, way.metric)
-                };
-                if !state
-                    .routes
-                    .iter()
-                    .filter(|it| it.table == table)
-                    .any(|it| same(&it))
-                {
+                if taken.insert(place(&way)) {
                     state.routes.insert(way);
                 }
             }

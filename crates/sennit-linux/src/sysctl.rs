@@ -80,7 +80,11 @@ impl Sysctls {
             before: shared.map_or(current, |claim| claim.before),
             ours: value.to_owned(),
         });
-        self.save()?;
+        if let Err(error) = self.save() {
+            // Nothing is changed that is not written down, also when it is asked for again.
+            self.claims.pop();
+            return Err(error);
+        }
         write(key, value)
     }
 
@@ -399,6 +403,33 @@ mod tests {
 
         assert!(record.is_file() && !record.is_symlink());
         assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn a_switch_that_cannot_be_written_down_is_not_changed_however_often_it_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let namespace = match crate::netns::Netns::anonymous() {
+            Ok(namespace) => namespace,
+            Err(error) => return eprintln!("SKIPPED: a switch that cannot be written: {error}"),
+        };
+        let tried = namespace.run(|| {
+            const KEY: &str = "net/ipv4/ip_forward";
+            let before = read(KEY).unwrap();
+            let other = if before == "1" { "0" } else { "1" };
+            let mut switches = Sysctls::open(folder.path(), &"sennit0".parse().unwrap()).unwrap();
+            // A directory is in the way of the record.
+            fs::create_dir(switches.file(&switches.device)).unwrap();
+            for _ in 0..2 {
+                switches.set(KEY, other).unwrap_err();
+                assert_eq!(read(KEY).unwrap(), before);
+            }
+            fs::remove_dir(switches.file(&switches.device)).unwrap();
+            switches.set(KEY, other).unwrap();
+            assert_eq!(read(KEY).unwrap(), other);
+            switches.restore().unwrap();
+            assert_eq!(read(KEY).unwrap(), before);
+        });
+        tried.unwrap();
     }
 
     #[test]

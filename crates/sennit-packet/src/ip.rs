@@ -53,6 +53,8 @@ struct Upper {
     fragment: Fragment,
     /// A routing header still has segments to visit: the destination is not the final one.
     routed: bool,
+    /// An authentication header covers what follows it.
+    authenticated: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,6 +99,8 @@ impl<'a> IpPacket<'a> {
                 id: u16_at(bytes, 4).into(),
             },
             routed: false,
+            // There that header would be the transport.
+            authenticated: false,
         };
         Ok(Self {
             bytes,
@@ -236,6 +240,11 @@ impl<'a> IpPacket<'a> {
             Version::V4 => &self.bytes[12..20],
             Version::V6 => &self.bytes[8..40],
         }
+    }
+
+    /// Whether whoever changes the transport breaks an authentication header (RFC 4302 §3.3.3).
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.upper.authenticated
     }
 
     /// Whether the destination is the one of the pseudo header (RFC 8200 §8.1).

@@ -32,7 +32,8 @@ pub fn decrement_ttl(packet: &mut [u8]) -> Result<(), TtlExpired> {
 }
 
 /// Lowers the MSS that a TCP SYN announces to what fits `mtu` without fragmentation: MTU less the
-/// fixed IP and TCP headers (RFC 9293 §3.7.1). Returns whether it did.
+/// fixed IP and TCP headers (RFC 9293 §3.7.1). Returns whether it did; it does not behind an
+/// authentication header, which covers the MSS (RFC 4302).
 pub fn clamp_mss(packet: &mut [u8], mtu: u16) -> bool {
     let parsed = IpPacket::parse(packet).ok();
     let Some(above) = parsed.and_then(|parsed| mss_above(&parsed, mtu)) else {
@@ -85,6 +86,9 @@ pub fn set_ecn_ce(packet: &mut [u8]) -> bool {
 /// Transport offset, offset of the MSS value in the segment, and the MSS to put there.
 fn mss_above(parsed: &IpPacket<'_>, mtu: u16) -> Option<(usize, usize, u16)> {
     let segment = parsed.tcp_segment()?;
+    if parsed.is_authenticated() {
+        return None;
+    }
     if !TcpFlags(segment[13]).intersects(TcpFlags::SYN) {
         return None;
     }
@@ -220,6 +224,22 @@ mod tests {
             assert!(!clamp_mss(packet, 1400));
             assert_eq!(*packet, before);
         }
+    }
+
+    /// The receiver would drop the SYN.
+    #[test]
+    fn what_an_authentication_header_covers_is_left_alone() {
+        let mut packet = syn_v6(&[TcpOptionElement::MaximumSegmentSize(1440)]);
+        // RFC 4302 §2: next header, length in words beyond two, SPI, sequence number, check value.
+        let header = [6, 4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1];
+        let check = [7; 12];
+        packet.splice(40..40, header.into_iter().chain(check));
+        packet[5] += 24;
+        packet[6] = 51;
+        assert_eq!(mss(&packet), 1440);
+        let before = packet.clone();
+        assert!(!clamp_mss(&mut packet, 1280));
+        assert_eq!(packet, before);
     }
 
     #[test]

@@ -17,7 +17,8 @@ impl Prediction {
     /// What is carried, in a few lines.
     pub fn summary(&self) -> String {
         let (goodput, what) = (self.goodput_text(), &self.what);
-        let percent = self.efficiency * 100.0;
+        let rates = self.links.iter().map(|link| link.rate_bits_per_second);
+        let percent = self.goodput_bits_per_second / rates.sum::<f64>() * 100.0;
         let mut text = format!("{what}: {goodput}, {percent:.2} % of the rate\n");
         for link in self.links.iter().filter(|link| link.limited_by_answers) {
             let name = &link.link;
@@ -162,6 +163,14 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_share_of_the_rate_is_what_arrives_of_it() {
+        let links = ["10/5/20%", "30/5/20%"].map(|link| link.parse().expect("a link"));
+        let predicted = predict(&Load::tcp(), &Medium::default(), &links, Direction::Up);
+        let text = predicted.expect("it fits").summary();
+        assert!(text.contains("30.13 Mbit/s, 75.32 % of the rate"), "{text}");
     }
 
     #[test]

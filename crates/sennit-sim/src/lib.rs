@@ -208,10 +208,19 @@ impl World {
             classes: self.config.classes.clone(),
             classifier: self.config.classifier.clone(),
             lan: self.config.lan.clone(),
+            hubs: self.config.hubs.clone(),
+            hub_names: self.config.hub_names.clone(),
             sharing: self.config.sharing.clone(),
         };
         let now = self.edge_turns.clock_at(self.now);
         self.edge.handle_change(change, now);
+    }
+
+    /// The hub is at these addresses from now on, and has these names, as after a reload.
+    pub fn set_hubs(&mut self, hubs: &[SocketAddr], names: &[&str]) {
+        self.config.hubs = hubs.to_vec();
+        self.config.hub_names = names.iter().map(|&name| name.into()).collect();
+        self.reload(|_| ());
     }
 
     /// A world of one class whose edge is told these addresses of the hub, where nobody is, before

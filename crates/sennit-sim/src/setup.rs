@@ -27,6 +27,7 @@ const HUB: &str = "203.0.113.1:443";
 pub(crate) fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig {
     EdgeConfig {
         hubs: vec![hub_address()],
+        hub_names: Vec::new(),
         server_name: tls::HUB_NAME.into(),
         classes: (0..).map(ClassId).zip(classes).collect(),
         classifier,

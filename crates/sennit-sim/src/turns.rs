@@ -62,6 +62,12 @@ impl Turns {
         event.map(|at| at.max(self.next).max(self.held.unwrap_or(self.next)))
     }
 
+    /// Turns are so far apart from now on; one that would be later comes in that time.
+    pub(crate) fn set_every(&mut self, every: Duration, now: Instant) {
+        self.every = every;
+        self.next = self.next.min(now + every);
+    }
+
     /// Nothing is done before `until`, as in a machine that stands still.
     pub(crate) fn hold(&mut self, until: Instant) {
         self.held = Some(until);

@@ -8,7 +8,8 @@
 //! What there is to call is one table ([`routes`]): path, method, who may, what it answers. The
 //! router ([`router`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`])
 //! are made from it. How many connections and requests there may be is bounded ([`seats`],
-//! [`limit`]), and so is how many of them wait for the daemon ([`desk`]).
+//! [`limit`]), and so is how many of them wait for the daemon ([`desk`]) and how much of what it
+//! said waits for them ([`portions`], [`reader`]).
 
 mod access;
 mod answers;
@@ -18,7 +19,9 @@ mod desk;
 mod limit;
 mod live;
 mod page;
+mod portions;
 mod problem;
+mod reader;
 mod router;
 mod routes;
 mod seats;
@@ -80,22 +83,24 @@ pub fn door() -> (impl Fn(UnixStream) + Send + Sync + 'static, Visitors) {
     (door, Visitors(clients))
 }
 
-/// What the files of its config say. They may be root's alone, and so are read before a daemon
-/// gives root up.
+/// What the files of its config say, and where it listens. The files may be root's alone, and so
+/// are read before a daemon gives root up.
 pub struct Keys {
     tls: Option<TlsAcceptor>,
     access: Access,
+    listeners: Vec<TcpListener>,
 }
 
 impl Keys {
-    /// Reads them.
+    /// Reads the files, and listens.
     ///
     /// # Errors
-    /// If one is missing, open to others, or holds something else.
+    /// If a file is missing, open to others, or holds something else, or an address is another's.
     pub fn load(config: &ApiConfig) -> Result<Self, ApiError> {
         Ok(Self {
             tls: serve::tls(config)?,
             access: Access::load(config)?,
+            listeners: listen(&config.listen)?,
         })
     }
 }
@@ -128,15 +133,18 @@ pub fn look_at_files(config: &ApiConfig) -> Vec<ApiError> {
 }
 
 impl Api {
-    /// Listens and starts the thread.
+    /// Starts the thread.
     pub fn start(
-        config: &ApiConfig,
-        Keys { tls, access }: Keys,
+        keys: Keys,
         ask: Arc<dyn Ask>,
         (journal, archive): (Journal, Archive),
         visitors: Visitors,
     ) -> Result<Self, ApiError> {
-        let listeners = listen(&config.listen)?;
+        let Keys {
+            tls,
+            access,
+            listeners,
+        } = keys;
         let addresses = listeners.iter().filter_map(|it| it.local_addr().ok());
         let addresses: Vec<SocketAddr> = addresses.collect();
         let shared = Arc::new(Shared {

@@ -68,8 +68,8 @@ From nothing to a tunnel:
   edge# sennit status --wait usable
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 daemon unreachable, 5 config invalid,
-6 findings (check --strict, doctor, links drill, test --gate), 7 permission denied, 8 timeout,
-130 interrupted";
+6 findings (check --strict, doctor, links drill, test --gate, hub authority finish),
+7 permission denied, 8 timeout, 130 interrupted";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -101,7 +101,7 @@ enum Command {
     Top(top::TopArgs),
     /// Show what links have carried, by day or billing cycle, and what is left of their caps
     Usage(usage::UsageArgs),
-    /// Gather what somebody who helps wants to know, without addresses, names and tokens
+    /// Gather what somebody who helps wants to know, without public addresses, names and secrets
     Bugreport(bugreport::BugreportArgs),
     /// Wait until the daemon is up, or usable, for scripts
     Wait(wait::WaitArgs),
@@ -242,6 +242,7 @@ Examples:
   sennit sites allow van-07 192.168.8.0/24
   sennit sites deny van-07 192.168.8.0/24
   sennit sites reach van-07 internet 10.9.0.0/16
+  sennit sites forget van-06         # once it is revoked, or if it never joined
 
 A running hub does what these say within a second."
 )]
@@ -266,6 +267,8 @@ enum SitesCommand {
     Deny(DenyArgs),
     /// Say what a site may reach; without a place, tell it
     Reach(ReachArgs),
+    /// Remove a site that is revoked or has never joined; what it had is refused as unknown
+    Forget(grants::ForgetArgs),
 }
 
 #[derive(Debug, Args)]
@@ -431,6 +434,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
             Some(SitesCommand::Allow(args)) => grants::allow(args),
             Some(SitesCommand::Deny(args)) => grants::deny(args),
             Some(SitesCommand::Reach(args)) => grants::reach(args),
+            Some(SitesCommand::Forget(args)) => grants::forget(args),
         },
         Command::Revoke(args) => sites::revoke(&args),
         Command::Status(args) => status::run(&args),

@@ -47,7 +47,7 @@ pub use self::connect_udp::ConnectUdp;
 pub use self::effective::{Change, Entry, changes, effective, implied, render};
 pub use self::finding::{Finding, Located, Report, Severity};
 pub use self::host::HostFinding;
-pub(crate) use self::host::look_at_interfaces;
+pub(crate) use self::host::{look_at_interfaces, look_at_lan};
 pub(crate) use self::limits::MTU;
 pub use self::matching::{Kernel, Match, PortRange};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};

@@ -80,22 +80,42 @@ struct ReadAsRoot {
     entries: Vec<Entry>,
     keys: api::Keys,
     targets: notify::Targets,
+    /// What the config wants and is not there, in sentences.
+    lacks: Vec<String>,
 }
 
 impl ReadAsRoot {
+    /// Reads them. The tunnel is worth more than those who look at it: without a file of theirs the
+    /// daemon starts, and says what it lacks.
     fn load(file: &Path, api: &ApiConfig, notify: &[Notify]) -> Result<Self, Failure> {
+        let mut lacks = Vec::new();
+        let keys = api::Keys::load(api).or_else(|error| {
+            lacks.push(format!("the API does not listen: {error}"));
+            api::Keys::load(&ApiConfig::default())
+        })?;
+        let (targets, left_out) = notify::Targets::load(notify);
+        for (name, error) in left_out {
+            lacks.push(format!("`{name}` is not told of events: {error}"));
+        }
         Ok(Self {
             entries: reload::read_entries(file)?,
-            keys: api::Keys::load(api)?,
-            targets: notify::Targets::load(notify).map_err(Failure::runtime)?,
+            keys,
+            targets,
+            lacks,
         })
     }
+}
+
+/// What an operator should know while a daemon runs that lacks this since its start.
+fn notes_of(lacks: &[String]) -> Vec<String> {
+    let note = |lack: &String| format!("{lack}; put that right, then restart the daemon");
+    lacks.iter().map(note).collect()
 }
 
 /// Opens the control socket and the API.
 fn open_doors(
     entrance: Entrance,
-    (config, keys): (&ApiConfig, api::Keys),
+    keys: api::Keys,
     front: Arc<dyn Ask>,
     books: (Journal, PathBuf),
 ) -> Result<Doors, Failure> {
@@ -107,7 +127,7 @@ fn open_doors(
     let archive = recorder.archive().clone();
     Ok(Doors {
         _control: control,
-        _api: Api::start(config, keys, front, (journal, archive), visitors)?,
+        _api: Api::start(keys, front, (journal, archive), visitors)?,
         _recorder: recorder,
     })
 }
@@ -129,9 +149,13 @@ fn start_telling(
     Notifier::start(targets, &outbox, journal.clone()).map_err(Failure::runtime)
 }
 
-fn note_start(journal: &Journal) {
+fn note_start(journal: &Journal, lacks: Vec<String>) {
     let version = env!("CARGO_PKG_VERSION").into();
     journal.note(Event::Started { version });
+    for reason in lacks {
+        tracing::error!("{reason}");
+        journal.note(Event::StartedWithout { reason });
+    }
 }
 
 /// 32 bytes that nobody can guess.
@@ -209,9 +233,15 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::{self, Permissions},
+        net::TcpListener,
+        os::unix::fs::PermissionsExt as _,
+    };
+
     use super::*;
     use crate::{
-        config::{Delivery, Policy},
+        config::{Delivery, NotifyKind, Policy},
         status::{
             HeaderStatus, LinkState, LinkStatus, LinkTraffic, OrderStatus, PathState, PathStatus,
             QueueStatus, RepairStatus, State, TunnelStatus,
@@ -236,6 +266,8 @@ mod tests {
             up_limit_bytes_per_second: None,
             down_limit_bytes_per_second: None,
             limited_by_operator: false,
+            up_limited_by_operator: false,
+            down_limited_by_operator: false,
             sent_bytes_per_second: None,
             received_bytes_per_second: None,
             account: None,
@@ -255,6 +287,7 @@ mod tests {
             cause: None,
             reason: None,
             since_seconds: 1.0,
+            heard_seconds: Some(0.0),
             rtt_seconds: Some(0.04),
             rtt_min_seconds: Some(0.04),
             sent_packets: 40,
@@ -307,10 +340,50 @@ mod tests {
             fec: Default::default(),
             striping: None,
             paths: Vec::new(),
+            shares: Vec::new(),
             unanswered: Vec::new(),
             flow_count: 0,
             flows: Vec::new(),
         }
+    }
+
+    /// A van was cut off at its next power cycle, over the token of somebody who looks at it.
+    #[test]
+    fn a_daemon_starts_without_what_only_its_viewers_need_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, open, gone] = ["edge.toml", "open", "gone"].map(|name| folder.path().join(name));
+        for path in [&file, &open] {
+            fs::write(path, "").unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        }
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Notify {
+            name: "ops".into(),
+            kind: NotifyKind::Ntfy,
+            url: "https://ntfy.example.org/vans".into(),
+            secret: Some(open),
+            events: Vec::new(),
+        };
+        let lacks = |api: &ApiConfig, notify: &[Notify]| {
+            ReadAsRoot::load(&file, api, notify).unwrap().lacks
+        };
+
+        let mut api = ApiConfig {
+            read_token: Some(gone),
+            ..ApiConfig::default()
+        };
+        let said = lacks(&api, &[target]);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("the API does not listen: cannot read "));
+        assert!(said[1].starts_with("`ops` is not told of events: "));
+
+        api = ApiConfig {
+            listen: vec![taken.local_addr().unwrap()],
+            ..ApiConfig::default()
+        };
+        let said = lacks(&api, &[]);
+        assert!(said[0].starts_with("the API does not listen: cannot listen on "));
+        assert_eq!(lacks(&ApiConfig::default(), &[]), [""; 0]);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What can happen.
 
-use std::{fmt, net::IpAddr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
 use schemars::JsonSchema;
 use sennit_linux::Lost;
@@ -15,6 +18,8 @@ use crate::status::{self, Cause, LinkCause};
 pub enum Event {
     /// The daemon started.
     Started { version: String },
+    /// The daemon started without something that its config wants.
+    StartedWithout { reason: String },
     /// The daemon stopped in order. Without one before the next `started` it was killed.
     Stopped,
     /// A link's interface can be used.
@@ -29,6 +34,10 @@ pub enum Event {
     LinkPaused { link: String },
     /// A link that was paused may carry again.
     LinkResumed { link: String },
+    /// A link loses all its packets on purpose, as an operator wants to see what happens.
+    DrillStarted { link: String },
+    /// A link that was lost on purpose carries again.
+    DrillEnded { link: String },
     /// A class has a tunnel.
     TunnelUp {
         /// At a hub.
@@ -43,6 +52,12 @@ pub enum Event {
         site: Option<String>,
         class: String,
         reason: String,
+    },
+    /// The tunnel of a class runs to another address of the hub, as the config has it.
+    TunnelMoved {
+        class: String,
+        from: SocketAddr,
+        to: SocketAddr,
     },
     /// A path is trusted with packets.
     PathUp {
@@ -62,7 +77,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cause: Option<Cause>,
         reason: String,
-        /// For how long nothing had been heard on it.
+        /// For how long nothing had been heard on it while packets flowed; 0 if none did.
         silent_seconds: f64,
     },
     /// What a class sent over a link leaves over others from now on.
@@ -70,8 +85,8 @@ pub enum Event {
         class: String,
         from: String,
         to: Vec<String>,
-        /// For how long nothing had been heard on the link: what was sent there meanwhile was late
-        /// or had to be sent again.
+        /// For how long nothing had been heard on the link while packets flowed: what was sent
+        /// there meanwhile was late or had to be sent again. It is 0 if none did.
         gap_seconds: f64,
     },
     /// The hub, or something before it, does not let a class in.
@@ -185,15 +200,19 @@ impl From<Lost> for Event {
 
 impl Event {
     /// The words in the field `event`, but for `other`.
-    pub const KINDS: [&str; 26] = [
+    pub const KINDS: [&str; 30] = [
         "started",
+        "started_without",
         "stopped",
         "link_up",
         "link_down",
         "link_paused",
         "link_resumed",
+        "drill_started",
+        "drill_ended",
         "tunnel_up",
         "tunnel_down",
+        "tunnel_moved",
         "path_up",
         "path_down",
         "failover",
@@ -225,17 +244,22 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started { version } => write!(f, "started, version {version}"),
+            Self::StartedWithout { reason } => write!(f, "started, but {reason}"),
             Self::Stopped => f.write_str("stopped"),
             Self::LinkUp { link } => write!(f, "link {link} is up"),
             Self::LinkDown { link, reason, .. } => write!(f, "link {link} is down: {reason}"),
-            Self::LinkPaused { link } => write!(f, "an operator has paused link {link}"),
-            Self::LinkResumed { link } => write!(f, "an operator has link {link} carry again"),
+            Self::LinkPaused { .. }
+            | Self::LinkResumed { .. }
+            | Self::DrillStarted { .. }
+            | Self::DrillEnded { .. }
+            | Self::LinkLimited { .. } => self.fmt_of_operator(f),
             Self::TunnelUp { site, class } => write!(f, "class {class}{} has a tunnel", of(site)),
             Self::TunnelDown {
                 site,
                 class,
                 reason,
             } => write!(f, "class {class}{} has no tunnel: {reason}", of(site)),
+            Self::TunnelMoved { class, from, to } => f.write_str(&moved(class, [from, to])),
             Self::PathUp { site, class, link } => f.write_str(&path_up(site, class, link)),
             Self::PathDown {
                 site,
@@ -270,11 +294,6 @@ impl fmt::Display for Event {
                 cap_bytes,
                 ..
             } => f.write_str(&capped(link, state, *cap_bytes)),
-            Self::LinkLimited {
-                link,
-                up_bytes_per_second,
-                down_bytes_per_second,
-            } => f.write_str(&limited(link, up_bytes_per_second, down_bytes_per_second)),
             Self::Reloaded { changed } => f.write_str(&reloaded(changed)),
             Self::ReloadReverted => f.write_str(REVERTED),
             Self::JournalSetAside { file, reason } => f.write_str(&set_aside(file, reason)),
@@ -284,7 +303,29 @@ impl fmt::Display for Event {
     }
 }
 
+fn moved(class: &str, [from, to]: [&SocketAddr; 2]) -> String {
+    format!("the tunnel of class {class} runs to {to} instead of {from}")
+}
+
 impl Event {
+    /// What an operator wants of a link.
+    fn fmt_of_operator(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkPaused { link } => write!(f, "an operator has paused link {link}"),
+            Self::LinkResumed { link } => write!(f, "an operator has link {link} carry again"),
+            Self::DrillStarted { link } => {
+                write!(f, "link {link} is lost on purpose, by a drill")
+            }
+            Self::DrillEnded { link } => write!(f, "the drill of link {link} is over"),
+            Self::LinkLimited {
+                link,
+                up_bytes_per_second,
+                down_bytes_per_second,
+            } => f.write_str(&limited(link, up_bytes_per_second, down_bytes_per_second)),
+            _ => Ok(()),
+        }
+    }
+
     /// What an end has been given, what it gave, and what it does not take any more.
     fn fmt_of_host_or_identity(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -197,7 +197,9 @@ impl From<StoreError> for Failure {
             StoreError::NameOfSite { .. } => {
                 Self::new(Exit::Usage, error).hint("like: sennit invite phone --bearer")
             }
-            StoreError::NotGrantable { .. } => Self::new(Exit::Usage, error),
+            StoreError::NotGrantable { .. } | StoreError::MayComeIn { .. } => {
+                Self::new(Exit::Usage, error)
+            }
             _ => Self::runtime(error),
         }
     }

@@ -40,7 +40,7 @@ pub use self::files::warn_if_exposed;
 pub use self::invitation::{Invitation, InvitationError, invite, invite_bearer};
 pub use self::places::{Mark, mark};
 pub use self::rotation::{
-    Rotation, finish_rotation, renewals_within, rotate, rotation, rotation_of, settle,
+    Rotation, finish_rotation, reconcile, renewals_within, rotate, rotation, rotation_of, settle,
 };
 pub use self::secret::{Fingerprint, Secret};
 pub use self::tickets::Tickets;

@@ -192,7 +192,11 @@ impl Log {
         let mut records = self.lock();
         let before = records.back().map_or(0, |record| record.id);
         // Numbers grow although the file was lost, or the clock was set back.
-        let record = Arc::new(Record::new(millis(at).max(before + 1), at, event));
+        let record = Arc::new(Record::new(
+            millis(at).max(before.saturating_add(1)),
+            at,
+            event,
+        ));
         records.push_back(Arc::clone(&record));
         if records.len() > KEPT {
             records.pop_front();

@@ -78,13 +78,17 @@ pub fn look_at_files(config: &[Notify]) -> Vec<NotifyError> {
 pub struct Targets(Vec<Target>);
 
 impl Targets {
-    /// Reads the secrets.
-    ///
-    /// # Errors
-    /// If one is missing, open to others, or no key.
-    pub fn load(config: &[Notify]) -> Result<Self, NotifyError> {
-        let targets = config.iter().map(Target::load);
-        Ok(Self(targets.collect::<Result<_, _>>()?))
+    /// Reads the secrets. Whose secret is missing, open to others or no key is left out, and named
+    /// with the reason.
+    pub fn load(config: &[Notify]) -> (Self, Vec<(String, NotifyError)>) {
+        let (mut targets, mut left_out) = (Vec::new(), Vec::new());
+        for notify in config {
+            match Target::load(notify) {
+                Ok(target) => targets.push(target),
+                Err(error) => left_out.push((notify.name.clone(), error)),
+            }
+        }
+        (Self(targets), left_out)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a config needs of the host that it is to run on: interfaces, an identity, and the files
 //! that hold secrets.
 //!
-//! Without the files a daemon does not start. They are read by what reads them at the start.
+//! Without the files a daemon has no API, or does not tell somebody of events. They are read by
+//! what reads them at the start.
 
 use std::{error::Error, io, path::Path};
 
@@ -54,14 +55,15 @@ pub(crate) fn look_at_files(api: &ApiConfig, notify: &[Notify]) -> Vec<HostFindi
     let told = notify::look_at_files(notify).into_iter().filter(
         |error| !matches!(error, NotifyError::File { source, .. } if is_kept_from_us(source)),
     );
-    let messages = asked.map(|error| error.to_string());
-    let messages = messages.chain(told.map(|error| error.to_string()));
-    let finding = |message| HostFinding {
-        severity: Severity::Warning,
+    let finding = |message: String, help: &str| HostFinding {
+        severity: Severity::Error,
         message,
-        help: Some("the daemon does not start so".into()),
+        help: Some(help.into()),
     };
-    messages.map(finding).collect()
+    let asked = asked.map(|error| finding(error.to_string(), "a daemon that starts so has no API"));
+    let silent = "a daemon that starts so does not tell this target of events";
+    let told = told.map(|error| finding(error.to_string(), silent));
+    asked.chain(told).collect()
 }
 
 /// Whoever checks a config need not be who may read its secrets.
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_without_which_no_daemon_starts_are_named_with_the_words_of_the_start() {
+    fn files_without_which_a_daemon_lacks_something_are_named_with_the_words_of_the_start() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(at("open"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
@@ -99,7 +101,12 @@ mod tests {
         assert_eq!(findings.len(), expected.len(), "{findings:?}");
         for (finding, expected) in findings.iter().zip(expected) {
             assert!(finding.message.starts_with(&expected), "{finding}");
-            assert!(!finding.is_error(), "the config may be for another host");
         }
+        let errors: Vec<bool> = findings.iter().map(HostFinding::is_error).collect();
+        assert_eq!(
+            errors,
+            [false, true, true, true],
+            "an identity may come later"
+        );
     }
 }

@@ -61,6 +61,10 @@ pub struct Status {
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Of an edge without a tunnel: the hub refuses it, and says the same until its operator
+    /// changes that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub turned_away: bool,
     pub uptime_seconds: f64,
     pub device: String,
     /// Inner addresses of this side.
@@ -71,7 +75,8 @@ pub struct Status {
     /// Of an edge.
     pub links: Vec<LinkStatus>,
     pub tunnels: Vec<TunnelStatus>,
-    /// Of a hub: the sites that have joined, by name, also those that are away.
+    /// Of a hub: the sites that are here, by name, and of those that have joined and are away the
+    /// 1000 that left last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteStatus>,
     /// Of an edge: prefixes of its `lan` that the hub does not route.
@@ -101,10 +106,11 @@ pub struct Status {
 }
 
 impl Status {
-    /// Leaves out the paths of all tunnels.
+    /// Leaves out the paths of all tunnels, but for what part each has of what is sent.
     pub(crate) fn leave_paths_out(&mut self) {
         for tunnel in &mut self.tunnels {
-            tunnel.paths.clear();
+            let paths = std::mem::take(&mut tunnel.paths);
+            tunnel.shares = paths.iter().filter_map(PathStatus::share).collect();
         }
     }
 }
@@ -243,6 +249,9 @@ pub struct TunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub striping: Option<StripingStatus>,
     pub paths: Vec<PathStatus>,
+    /// Where its paths are left out: the links that carry what it sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<FlowLinkStatus>,
     /// At an edge: links on which it has no path yet, and asks the hub for one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<UnansweredStatus>,
@@ -307,11 +316,11 @@ pub struct FlowStatus {
     pub why: Vec<String>,
 }
 
-/// What a flow sent over one link.
+/// What a flow, or a whole tunnel, sent over one link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowLinkStatus {
     pub link: String,
-    /// Of what the flow sent lately, 0 to 1.
+    /// Of what it sent lately, 0 to 1.
     pub share_ratio: f64,
 }
 
@@ -401,6 +410,10 @@ pub struct PathStatus {
     /// How long it has been up, returning, or not to be used.
     #[serde(default)]
     pub since_seconds: f64,
+    /// Since anything arrived on it. While nothing flows it is asked every half minute, or one of
+    /// another class on the same link is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -463,6 +476,15 @@ pub struct PathStatus {
 }
 
 impl PathStatus {
+    /// What it carries of what its tunnel sends, if it carries anything.
+    fn share(&self) -> Option<FlowLinkStatus> {
+        let share_ratio = self.share_ratio.filter(|&share| share > 0.0)?;
+        Some(FlowLinkStatus {
+            link: self.name(),
+            share_ratio,
+        })
+    }
+
     /// Its link's name, or its number as long as the edge has not told that.
     pub(crate) fn name(&self) -> String {
         let link = self.link.clone();

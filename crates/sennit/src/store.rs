@@ -15,11 +15,12 @@ mod sites;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior, params};
 use sennit_linux::Directory;
 
+use crate::date;
 use crate::site::SiteName;
 
 pub use self::error::StoreError;
@@ -153,8 +154,9 @@ impl Store {
         self.run(|db| db.pragma_query_value(None, "data_version", |row| row.get(0)))
     }
 
-    /// Makes the site known, and valid again if it was revoked; older invitations lapse. One that
-    /// names no authority is of the first that the hub had.
+    /// Makes the site known, and valid again if it was revoked; older invitations lapse, and used
+    /// ones that have expired are forgotten. One that names no authority is of the first that the
+    /// hub had.
     pub fn invite(
         &mut self,
         site: &SiteName,
@@ -164,7 +166,7 @@ impl Store {
         authority: Option<&Digest>,
         now: SystemTime,
     ) -> Result<()> {
-        self.write(|tx| {
+        self.decide(|tx| {
             check_kind(tx, site, kind, now)?;
             tx.execute(
                 "INSERT INTO sites (name, created) VALUES (?1, ?2)
@@ -173,8 +175,9 @@ impl Store {
             )?;
             if kind == TokenKind::Invite {
                 tx.execute(
-                    "DELETE FROM tokens WHERE site = ?1 AND kind = 'invite' AND used_by IS NULL",
-                    [site.as_str()],
+                    "DELETE FROM tokens WHERE site = ?1 AND kind = 'invite'
+                     AND (used_by IS NULL OR expires <= ?2)",
+                    params![site.as_str(), seconds(now)],
                 )?;
             }
             tx.execute(
@@ -222,7 +225,7 @@ impl Store {
         certificate: &NewCertificate<'_>,
         now: SystemTime,
     ) -> Result<Redeemed> {
-        self.write(|tx| {
+        self.decide(|tx| {
             let query = "SELECT expires, used_by, sites.revoked IS NOT NULL
                          FROM tokens JOIN sites ON sites.name = site
                          WHERE hash = ?1 AND site = ?2 AND kind = 'invite'";
@@ -253,9 +256,21 @@ impl Store {
         })
     }
 
-    /// Remembers a certificate that was issued to a known site.
-    pub fn add_certificate(&mut self, certificate: &NewCertificate<'_>) -> Result<()> {
-        self.run(|db| insert_certificate(db, certificate))
+    /// Remembers a fresh certificate of a site that has shown another, unless that one or the site
+    /// was revoked meanwhile, which counts as in [`Self::redeem`]; false then.
+    pub fn renew(&mut self, shown: &Digest, fresh: &NewCertificate<'_>) -> Result<bool> {
+        self.decide(|tx| {
+            let query = "SELECT EXISTS (
+                             SELECT 1 FROM certificates JOIN sites ON sites.name = site
+                             WHERE fingerprint = ?1 AND site = ?2 AND sites.revoked IS NULL
+                             AND NOT certificates.revoked AND NOT dropped)";
+            let values = params![shown, fresh.site.as_str()];
+            let is_good: bool = tx.query_row(query, values, |row| row.get(0))?;
+            if is_good {
+                insert_certificate(tx, fresh)?;
+            }
+            Ok(is_good)
+        })
     }
 
     /// The certificate with this SHA-256.
@@ -305,7 +320,7 @@ impl Store {
     /// False when it was revoked before.
     pub fn revoke(&mut self, site: &SiteName, now: SystemTime) -> Result<bool> {
         let path = self.path.clone();
-        self.write(|tx| {
+        self.decide(|tx| {
             let query = "SELECT revoked IS NULL FROM sites WHERE name = ?1";
             let known: Option<bool> = tx
                 .query_row(query, [site.as_str()], |row| row.get(0))
@@ -352,6 +367,18 @@ impl Store {
             Ok(value)
         };
         attempt().map_err(|failed: Failed| failed.at(&self.path))
+    }
+
+    /// A transaction on who may come in, and where to. What it has written is in the main file at
+    /// its end, unless somebody reads just then: who copies that file alone, while the hub runs,
+    /// has it too.
+    fn decide<T>(&mut self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Result<T> {
+        let decided = self.write(work)?;
+        // What is not moved now is in the log beside the file, as before.
+        let _ = self
+            .db
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        Ok(decided)
     }
 }
 
@@ -430,8 +457,5 @@ fn seconds(time: SystemTime) -> i64 {
 }
 
 fn instant(seconds: i64) -> SystemTime {
-    let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    SystemTime::UNIX_EPOCH
-        .checked_add(since)
-        .unwrap_or(SystemTime::UNIX_EPOCH)
+    date::nearest(u64::try_from(seconds).unwrap_or(0))
 }

@@ -241,7 +241,7 @@ export class Live {
   }
 
   async #open(signal: AbortSignal): Promise<ReadableStream<BufferSource>> {
-    // Of a hub the page shows sites and no paths, which are most of what it has to say.
+    // Of a hub the page shows no paths, which are most of what it has to say.
     const url = `/v1/live?flows=${this.#flows}&paths=own`;
     const token = this.#tried ?? this.token();
     const response = await fetch(url, { signal, headers: bearer(token), cache: "no-store" });

@@ -27,6 +27,10 @@ interface Speedtest {
 
 const PATH = "/v1/speedtest";
 const POLL_MS = 500;
+/** So many answers in a row may be missing before the daemon is taken for gone. */
+const MOST_FAILURES = 60;
+/** Whoever is told so is told so again. */
+const DENIED = ["unauthorized", "forbidden", "not_found"];
 /** Between the two directions of a test, for the progress of both as one. */
 const WAYS = ["down", "up"];
 
@@ -53,28 +57,49 @@ export class Speed {
     return (WAYS.indexOf(now.way) + Math.min(now.elapsed_seconds / now.most_seconds, 1)) / WAYS.length;
   }
 
-  /** Follows a test until it is over. */
+  /** Follows the test that runs already, if one does: somebody else has started it, or this page before it was loaded anew. */
+  async find() {
+    const { document } = await this.live.call<Speedtest>("GET", PATH);
+    if (document?.state === "running") await this.#follow(document);
+  }
+
+  /** Starts a test, and follows it until it is over. */
   async start(link: string, metered: boolean) {
     this.#wanted = link;
     this.#say(link, undefined);
     const wish = { links: link ? [link] : [], metered };
-    let answer = await this.live.call<Speedtest>("POST", PATH, wish);
-    while (answer.document?.state === "running") {
-      this.running = answer.document;
+    const { document, problem } = await this.live.call<Speedtest>("POST", PATH, wish);
+    if (document) return this.#follow(document);
+    this.#say(link, problem);
+    if (problem?.code === "speedtest_runs") await this.find();
+  }
+
+  async #follow(test: Speedtest) {
+    if (this.running) return;
+    let failures = 0;
+    while (test.state === "running") {
+      const last = test.measured.at(-1);
+      if (last) this.#wanted = last.link ?? "";
+      this.running = test;
       await new Promise((done) => setTimeout(done, POLL_MS));
-      answer = await this.live.call<Speedtest>("GET", PATH);
+      const { document, problem } = await this.live.call<Speedtest>("GET", PATH);
+      failures = document ? 0 : failures + 1;
+      if (problem && (failures > MOST_FAILURES || DENIED.includes(problem.code))) {
+        this.#say(this.#wanted, problem);
+        break;
+      }
+      test = document ?? test;
     }
     this.running = undefined;
-    const test = answer.document;
-    if (!test) return this.#say(link, answer.problem);
-    if (test.problem) this.#say(link, { code: test.problem.code, detail: test.problem.message });
+    if (test.problem) this.#say(this.#wanted, { code: test.problem.code, detail: test.problem.message });
     for (const measured of test.measured) {
       if (measured.down || measured.up) this.results = new Map(this.results).set(measured.link ?? "", measured);
     }
   }
 
   async stop() {
-    await this.live.call("DELETE", PATH);
+    const { problem } = await this.live.call("DELETE", PATH);
+    if (problem) this.#say(this.target ?? "", problem);
   }
 
   /** What was found wrong is not said any more. */

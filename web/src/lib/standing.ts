@@ -1,6 +1,6 @@
 /** How things stand, in words: the verdict on the whole, and the standing of each link. */
 
-import { isAway, type Account, type Beside, type Leak, type Link, type Path, type Status } from "./status";
+import { isAway, isWell, type Account, type Beside, type Leak, type Link, type Path, type Status } from "./status";
 import { amount, duration, sentence, some } from "./units";
 
 export type Mood = "good" | "uneasy" | "bad" | "plain";
@@ -29,7 +29,6 @@ export function pathsOf(status: Status, link: string): { class: string; path: Pa
 const PATH_WORDS: [Path["state"], string, Mood][] = [
   ["suspect", "suspect", "uneasy"],
   ["probation", "returning", "uneasy"],
-  ["validating", "validating", "uneasy"],
   ["down", "no answer", "bad"],
 ];
 
@@ -51,9 +50,9 @@ export function standing(status: Status, link: Link): Standing {
   }
   const states = paths.map(({ path }) => path.state);
   const why = reasons(paths);
+  if (states.includes("up") && link.standby) return { word: "standby", mood: "plain", why };
   if (states.includes("up")) return { word: "up", mood: "good", why };
-  if (states.includes("backup")) return { word: "standby", mood: "plain", why };
-  const [, word, mood] = PATH_WORDS.find(([state]) => states.includes(state)) ?? PATH_WORDS[3]!;
+  const [, word, mood] = PATH_WORDS.find(([state]) => states.includes(state)) ?? PATH_WORDS.at(-1)!;
   return { word, mood, why };
 }
 
@@ -163,7 +162,7 @@ function aboutSites(status: Status): string {
   const gone = sites.length - here.length;
   const away = gone > 0 ? `; ${gone} away` : "";
   if (here.length === 0) return `No site has a tunnel${away}.`;
-  const well = here.filter((site) => site.state === "up").length;
+  const well = here.filter(isWell).length;
   const all = `${here.length} site${here.length === 1 ? "" : "s"} connected`;
   return `${all}${well === here.length ? "" : `, ${well} of them with all their links`}${away}.`;
 }

@@ -1,7 +1,7 @@
 /** What the page reads of `sennit.status/1`; the schema in the book tells all of it. */
 
 export type State = "up" | "connecting" | "degraded" | "down";
-export type PathState = "up" | "probation" | "suspect" | "down" | "validating" | "backup";
+export type PathState = "up" | "probation" | "suspect" | "down";
 
 export interface Traffic {
   sent_bytes: number;
@@ -27,9 +27,12 @@ export interface Link extends Traffic {
   reason?: string;
   hub?: string;
   since_seconds: number;
+  /** It is in reserve. */
+  standby?: boolean;
   up_limit_bytes_per_second?: number;
   down_limit_bytes_per_second?: number;
-  limited_by_operator?: boolean;
+  up_limited_by_operator?: boolean;
+  down_limited_by_operator?: boolean;
   account?: Account;
 }
 
@@ -128,6 +131,8 @@ export interface Tunnel {
   order?: { held_packets: number; late_packets: number; missed_packets: number };
   repair?: { repeated_packets: number; abandoned_packets: number };
   paths: Path[];
+  /** In place of the paths of a hub: the links that carry what is sent. */
+  shares?: { link: string; share_ratio: number }[];
   flow_count?: number;
   flows?: Flow[];
 }
@@ -164,6 +169,11 @@ export interface Status {
 /** Whether a site has no tunnel. */
 export function isAway(site: Site): boolean {
   return site.classes.length === 0;
+}
+
+/** Whether it is here with all its tunnels and all its links. */
+export function isWell(site: Site): boolean {
+  return site.state === "up" && site.links.every((link) => link.state === "up");
 }
 
 /** A class of an edge, or of one site of a hub. */

@@ -53,6 +53,14 @@ export function place(times: number[], moment: number): number {
   return low;
 }
 
+/** The place of the row that is nearest to this moment; -1 if there is none. */
+export function nearest(times: number[], moment: number): number {
+  const after = Math.min(place(times, moment), times.length - 1);
+  const before = after - 1;
+  if (before < 0) return after;
+  return moment - times[before]! < times[after]! - moment ? before : after;
+}
+
 /** The rows of a part of time. */
 export function within(table: Table, from: number, to: number): Table {
   return cut(table, place(table.times, from), place(table.times, to + SAME));

@@ -5,6 +5,8 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 /// Bytes of a probe.
 const PROBE: usize = 30;
+/// An idle path may leave four probes unanswered, a second apart.
+const CONFIRM_FOR: Duration = Duration::from_secs(4);
 
 /// An active path that was heard every probe interval for one second.
 fn lively(start: Instant) -> Health {
@@ -72,8 +74,8 @@ fn of_two_idle_ends_one_asks_and_the_other_answers() {
         (Keep::ASKING_RARELY, Keep::ANSWERING, 40),
     ] {
         let mut ends = [Health::new(start), Health::new(start)];
-        ends[0].set_keep(asks);
-        ends[1].set_keep(answers);
+        ends[0].set_keep(asks, start);
+        ends[1].set_keep(answers, start);
         let expected: Vec<u32> = (0..400).step_by(every).collect();
         assert_eq!(converse(&mut ends, 400), [expected.clone(), expected]);
     }
@@ -95,6 +97,22 @@ fn an_idle_path_is_suspected_after_four_probes_without_an_answer() {
         }
     }
     assert_eq!((probes, suspect), (vec![25, 26, 27, 28], Some(29_000)));
+}
+
+#[test]
+fn a_path_that_is_to_be_asked_more_often_is_asked_before_it_counts_as_silent() {
+    let start = Instant::now();
+    let mut health = Health::new(start);
+    health.poll_probe(start);
+    health.set_keep(Keep::ASKING_RARELY, start);
+    let now = start + Duration::from_secs(40);
+
+    health.set_keep(Keep::ASKING, now);
+
+    assert!(!health.handle_timeout(now), "{:?}", health.state());
+    assert!(health.poll_probe(now));
+    assert!(health.handle_timeout(now + CONFIRM_FOR));
+    assert_eq!(health.state(), (PathState::Suspect, Reason::Silent));
 }
 
 /// It was taken for up again as soon as less was expected of it: 11 times in 22 s.
@@ -216,6 +234,48 @@ fn an_idle_path_fares_as_the_one_that_judges_for_it() {
     assert_eq!(told(silent, 2), (PathState::Suspect, Reason::Silent));
     assert_eq!(told(silent, 5), (PathState::Down, Reason::Silent));
     assert_eq!(told(None, 6), (PathState::Up, Reason::Heard));
+}
+
+#[test]
+fn an_idle_path_that_is_asked_has_to_be_heard_itself() {
+    let start = Instant::now();
+    let [mut dead, mut alive] = [Health::new(start), Health::new(start)];
+    let asked = start + 10_000 * MS;
+    for health in [&mut dead, &mut alive] {
+        health.poll_probe(start);
+        health.ask(asked);
+    }
+    alive.handle_heard(PROBE, asked + 30 * MS);
+    let mut probes = 0;
+    for ms in 0..6000 {
+        let now = asked + ms * MS;
+        for health in [&mut dead, &mut alive] {
+            let company = Company {
+                heard: now,
+                probed: now,
+                verdict: Some(None),
+            };
+            health.set_company(Some(company), now);
+            health.handle_timeout(now);
+        }
+        probes += u32::from(ms < 4000 && dead.poll_probe(now));
+    }
+    assert_eq!(probes, 4, "one and three more");
+    assert_eq!(dead.state(), (PathState::Suspect, Reason::Silent));
+    assert_eq!(alive.state().0, PathState::Up);
+    dead.ask(asked + 6000 * MS);
+    dead.handle_timeout(asked + 6000 * MS);
+    assert_eq!(dead.state().0, PathState::Suspect, "whatever it was");
+
+    dead.believe();
+    let company = Company {
+        heard: asked + 6000 * MS,
+        probed: asked + 6000 * MS,
+        verdict: Some(None),
+    };
+    dead.set_company(Some(company), asked + 6000 * MS);
+    dead.handle_timeout(asked + 6000 * MS);
+    assert_eq!(dead.state().0, PathState::Up);
 }
 
 #[test]
@@ -444,6 +504,24 @@ fn a_link_that_goes_down_while_nothing_flows_loses_nothing() {
     };
     assert_eq!(gap(Pace::Idle), Duration::ZERO);
     assert_eq!(gap(Pace::Active), Duration::from_millis(40));
+}
+
+/// The gap was the age of the last idle probe: 29 s and more, in which nobody had sent anything.
+#[test]
+fn an_idle_path_that_falls_silent_loses_what_flowed_since_and_nothing_before() {
+    let start = Instant::now();
+    let mut idle = Health::new(start);
+    let noticed = start + Duration::from_secs(29);
+    assert!(idle.handle_timeout(noticed));
+    assert_eq!(idle.state(), (PathState::Suspect, Reason::Silent));
+    assert_eq!(idle.lost_from(), noticed);
+
+    let mut woken = Health::new(start);
+    let woke = start + Duration::from_secs(20);
+    woken.set_pace(Pace::Active, Duration::ZERO, woke);
+    assert!(woken.handle_timeout(woke + MS * 200));
+    assert_eq!(woken.state(), (PathState::Suspect, Reason::Silent));
+    assert_eq!(woken.lost_from(), woke);
 }
 
 #[test]

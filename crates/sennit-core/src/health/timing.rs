@@ -46,7 +46,8 @@ impl Health {
 
     /// From when on an idle path is to be probed.
     fn keep_at(&self) -> Instant {
-        (self.known() + self.keep.way).min(self.heard + self.keep.own)
+        let usual = (self.known() + self.keep.way).min(self.heard + self.keep.own);
+        self.asked.map_or(usual, |asked| asked.min(usual))
     }
 
     pub(super) fn silent_at(&self) -> Instant {
@@ -92,7 +93,9 @@ impl Health {
             (Pace::Idle, PathState::Up) => {
                 let way = self.known() + self.keep.way;
                 let way = asked.map_or(way, |asked| (way + CONFIRM / 2).max(asked + 2 * CONFIRM));
-                self.next_probe.max(way.min(self.heard + self.keep.own))
+                let own = self.heard + self.keep.own;
+                let own = self.asked.map_or(own, |asked| asked.min(own));
+                self.next_probe.max(way.min(own))
             }
             (Pace::Idle, PathState::Suspect | PathState::Down) => asked
                 .map_or(self.next_probe, |asked| {

@@ -19,6 +19,9 @@ const MOST_BACK: u32 = 1 << 16;
 /// missing.
 const MOST_EARLY: usize = 4096;
 
+/// Places that a flow keeps room for once nothing waits: those of the largest super-packet.
+pub(super) const ROOM: usize = 64;
+
 /// One flow queue.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -72,6 +75,18 @@ impl Flow {
         (self.next, self.given) = (Header::FIRST, Header::FIRST);
     }
 
+    /// Empties the places of packets that had left before; how many there were, and their bytes.
+    pub(super) fn forget_returned(&mut self) -> (u64, usize) {
+        let before = (self.waiting, self.bytes);
+        for place in &mut self.packets {
+            if let Some((_, packet)) = place.take_if(|(_, packet)| packet.returned) {
+                self.bytes -= packet.packet_len();
+                self.waiting -= 1;
+            }
+        }
+        ((before.0 - self.waiting) as u64, before.1 - self.bytes)
+    }
+
     /// Puts a packet that had left, and joined the queue `since`, back in its place; false if that
     /// is taken, or too far away to be of these numbers.
     pub(super) fn put_back(&mut self, seq: u32, packet: Queued, since: Instant) -> bool {
@@ -90,6 +105,13 @@ impl Flow {
         self.waiting += 1;
         *free = Some((since, packet));
         true
+    }
+
+    /// Nothing waits any more: what a burst took does not stay.
+    pub(super) fn give_back_room(&mut self) {
+        if self.packets.is_empty() {
+            self.packets.shrink_to(ROOM);
+        }
     }
 
     pub(super) fn is_of(&self, hash: u32) -> bool {

@@ -1,3 +1,6 @@
+use bytes::BytesMut;
+use sennit_packet::checksum::Progress;
+
 use super::{flow::QUIET, *};
 
 fn packet(flow: u32, len: usize) -> Queued {
@@ -97,6 +100,29 @@ fn what_is_put_back_is_dropped_neither_for_the_limit_nor_because_it_stands() {
     let whole = again.filter(|popped| popped.packet.packet_len() == 1000);
     assert_eq!(whole.count(), COUNT + 1);
     assert_eq!((queue.stats().dropped, queue.returned), (0, 0));
+}
+
+#[test]
+fn what_had_left_is_forgotten_and_nothing_else() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    for len in 1..=4 {
+        queue.push(packet(1, 100 * len), now);
+    }
+    let left: Vec<_> = (0..2).filter_map(|_| queue.pop(any, now)).collect();
+    let unsettled = left.into_iter().map(|it| (it.seq, it.packet));
+    queue.put_back_all(unsettled.collect(), now);
+
+    queue.forget_returned();
+    queue.start_over(None);
+
+    assert_eq!((queue.backlog(), queue.returned), (700, 0));
+    let left = std::iter::from_fn(|| queue.pop(any, now));
+    let left: Vec<(u32, usize)> = left
+        .map(|it| (it.seq.wrapping_sub(Header::FIRST), it.packet.packet_len()))
+        .collect();
+    assert_eq!(left, [(0, 300), (1, 400)]);
+    assert!(queue.is_empty());
 }
 
 /// It tells repeated packets from new ones among the newest 8192 numbers.
@@ -478,4 +504,46 @@ fn memory_is_bounded_and_the_fattest_flow_pays() {
         .filter(|popped| popped.packet.flow == 2)
         .count();
     assert_eq!(thin, 1);
+}
+
+/// What the places of packets take, and of those that left.
+fn places(queue: &FqCodel) -> usize {
+    queue.flows.iter().map(|flow| flow.packets.capacity()).sum()
+}
+
+/// A packet of 20 bytes counted for 20, and each flow kept the room of its fullest time.
+#[test]
+fn tiny_packets_take_no_more_memory_than_large_ones_and_give_it_back() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    queue.set_rate(0);
+    for flow in 0..FLOWS as u32 {
+        for _ in 0..2 * LEAST_LIMIT / LEAST_COST {
+            queue.push(packet(flow, 20), now);
+        }
+        let waiting: usize = queue.flows.iter().map(|flow| flow.waiting).sum();
+        assert_eq!(waiting, LEAST_LIMIT / LEAST_COST);
+        assert_eq!(std::iter::from_fn(|| queue.pop(any, now)).count(), waiting);
+    }
+    assert_eq!((queue.bytes, queue.surcharge), (0, 0));
+    assert!(
+        places(&queue) <= FLOWS * 2 * flow::ROOM,
+        "{}",
+        places(&queue)
+    );
+}
+
+#[test]
+fn a_flood_of_tiny_packets_pays_for_itself() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    queue.set_rate(0);
+    for _ in 0..40 {
+        queue.push(packet(1, 1400), now);
+    }
+    for _ in 0..5000 {
+        queue.push(packet(2, 20), now);
+    }
+    assert_eq!(queue.flow(1).stats.overflowed, 0);
+    assert!(queue.flow(2).stats.overflowed > 0);
 }

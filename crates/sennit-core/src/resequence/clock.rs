@@ -12,6 +12,9 @@ const ACTIVE_FOR: Duration = Duration::from_millis(500);
 /// The quickest packet of this time says how late a path is now. It is short because what came
 /// before is of little use where a queue grows (docs/decisions/0006).
 const RECENT: Duration = Duration::from_millis(1);
+/// Times of sending wrap after 71 minutes, so what was sent after this much silence is not compared
+/// with what came before; nothing arrives later than this after it was sent.
+const COMPARED_FOR: Duration = Duration::from_secs(60);
 /// The quickest packet of this time says how late a path is at least. The clocks of both ends drift
 /// apart by less than a millisecond meanwhile.
 const LEAST_OF: Duration = Duration::from_secs(10);
@@ -57,7 +60,8 @@ impl PathClock {
         // Smoothed as RFC 9002 §5.3 does round trips. By more than any delay can change, a clock
         // was set or has wrapped.
         let error = delay - self.delay;
-        if error.abs() > 1e7 {
+        let is_other = error.abs() > 1e7;
+        if is_other {
             (self.delay, self.deviation) = (delay, 0.0);
             (self.recent, self.least) = (Floor::new(delay, now), Floor::new(delay, now));
         } else {
@@ -67,7 +71,9 @@ impl PathClock {
         self.recent.update(delay, RECENT, now);
         self.least.update(delay, LEAST_OF, now);
         self.heard = now;
-        if sent_micros.wrapping_sub(self.newest) as i32 >= 0 {
+        let is_newer = sent_micros.wrapping_sub(self.newest) as i32 >= 0;
+        let silent = now.saturating_duration_since(self.arrived);
+        if is_newer || is_other || silent >= COMPARED_FOR {
             (self.newest, self.arrived) = (sent_micros, now);
             self.early = self.delay - delay;
         }

@@ -46,6 +46,13 @@ impl Codec {
         }
     }
 
+    /// Under reliable delivery: when the oldest packet left that may be missing.
+    pub(crate) fn settle(&mut self, oldest: Option<Instant>) {
+        if let Some(thinning) = &mut self.thin {
+            thinning.sending.settle(oldest);
+        }
+    }
+
     fn thinning(&mut self) -> &mut Thinning {
         let stream = self.stream;
         let thin = &mut self.thin;

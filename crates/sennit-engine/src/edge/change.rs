@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     facts::LinkLabel,
-    ids::{ConnId, SocketId},
+    ids::{ConnId, HubName, SocketId},
     resumption::Watched,
     sharing::Sharing,
 };
@@ -34,13 +35,18 @@ pub struct EdgeChange {
     pub classifier: Classifier,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
+    /// Addresses of the hub.
+    pub hubs: Vec<SocketAddr>,
+    /// Names of the hub.
+    pub hub_names: Vec<HubName>,
     /// How the classes share the links; the same as before if nothing of it has changed.
     pub sharing: Option<Arc<Sharing>>,
 }
 
-/// The tunnel of a class that was taken out of the config stays for this long: what is on its way
+/// The tunnel of a class that was taken out of the config stays for this long, and so does one
+/// whose place another has taken: what is on its way
 /// over links of 250 ms one way arrives, and is sent again once if it is lost.
-const LEAVES_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 /// Why a path is closed whose link is gone; the hub need not know more.
 pub(super) const GONE: VarInt = VarInt::from_u32(0);
 
@@ -79,8 +85,9 @@ impl Edge {
         self.config.classes = change.classes;
         self.config.lan = change.lan;
         let shared_otherwise = self.share_otherwise(change.sharing);
+        self.set_hubs(change.hubs, change.hub_names, now);
         if matches!(self.purpose, Purpose::Enrol(_)) {
-            return;
+            return self.settle(now);
         }
         if let Some(sized) = &mut self.sized {
             sized.keep(|class| self.config.classifier.knows(class));
@@ -158,7 +165,7 @@ impl Edge {
     }
 
     /// Treats the packets of a class as it says, also those that wait.
-    fn treat(&mut self, index: usize, now: Instant) {
+    pub(super) fn treat(&mut self, index: usize, now: Instant) {
         let slot = &self.slots[index];
         self.node.treat(slot.pipe, slot.class.treatment, now);
     }
@@ -166,7 +173,7 @@ impl Edge {
     /// Tells the hub of a tunnel what the class wants of it from now on: `all` of it, or how it
     /// shares links and is marked. False if there is none, or if only the request for another
     /// tunnel says so.
-    fn tell_terms(&mut self, index: usize, all: bool) -> bool {
+    pub(super) fn tell_terms(&mut self, index: usize, all: bool) -> bool {
         let slot = &self.slots[index];
         let Some(id) = slot.live else {
             return false;
@@ -309,6 +316,7 @@ impl Edge {
 
     pub(super) fn retire_tunnel(&mut self, index: usize, reason: &str, now: Instant) {
         self.end_race(index, now);
+        self.end_beside(index, now);
         if let Some(id) = self.slots[index].live {
             self.node
                 .close(id, masque::Code::H3_NO_ERROR.0, reason, now);
@@ -387,6 +395,9 @@ impl Slot {
             gone: false,
             leaves_at: None,
             live: None,
+            next: None,
+            left: Vec::new(),
+            stays: None,
             bridge: None,
             dial: Dial::new(now),
             reason,

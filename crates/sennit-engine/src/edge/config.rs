@@ -12,7 +12,12 @@ use sennit_core::{ClassId, Classifier, PathState, frame::Away, health};
 use sennit_masque::capsule::NextAuthority;
 use sennit_packet::Prefix;
 
-use crate::{facts::LinkLabel, ids::SocketId, sharing::Sharing, treatment::Treatment};
+use crate::{
+    facts::LinkLabel,
+    ids::{HubName, SocketId},
+    sharing::Sharing,
+    treatment::Treatment,
+};
 
 /// A traffic class of this edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ impl ClassConfig {
 pub struct EdgeConfig {
     /// Addresses of the hub.
     pub hubs: Vec<SocketAddr>,
+    /// Names of the hub, of which the caller says what they are found to mean.
+    pub hub_names: Vec<HubName>,
     /// Name its certificate must bear.
     pub server_name: String,
     /// The classes that this edge carries. Another one of the same host may carry more.
@@ -95,6 +102,15 @@ pub enum EdgeEvent {
         /// Whether more links can join.
         multipath: bool,
     },
+    /// The tunnel of a class runs to another address of the hub from now on.
+    TunnelMoved {
+        /// Which.
+        class: String,
+        /// Where it ran to.
+        from: SocketAddr,
+        /// Where it runs to.
+        to: SocketAddr,
+    },
     /// A class lost its tunnel.
     TunnelDown {
         /// Which.
@@ -123,7 +139,7 @@ pub enum EdgeEvent {
         before: PathState,
         /// Why.
         reason: health::Reason,
-        /// When anything was last heard on it; when it went down, if that was said of an idle link.
+        /// When anything was last heard on it while packets flowed; when it changed, if none did.
         heard: Instant,
     },
     /// Nothing passes on a link for long: its socket should be replaced by one with another port,

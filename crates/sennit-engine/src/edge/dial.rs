@@ -1,7 +1,7 @@
 //! Racing for a connection.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -16,7 +16,6 @@ use super::{
     race::{ATTEMPT, Attempt, Exchange, RETRY_MAX},
 };
 use crate::{
-    hello::Takes,
     ids::{ConnId, SocketId},
     locals::Local,
     node::Node,
@@ -54,6 +53,7 @@ impl Edge {
                 continue;
             }
             self.slots[index].dial.next_look = None;
+            self.end_left(index, now);
             if self.ends_leaving(index, now) {
                 continue;
             }
@@ -63,18 +63,22 @@ impl Edge {
             };
             let answer_by = self.slots[index].dial.answer_by;
             if answer_by.is_some_and(|at| now >= at) {
+                let id = self.slots[index].next.unwrap_or(id);
                 self.give_up(id, "the hub does not answer the request".into(), now);
                 continue;
             }
             if let Some(at) = answer_by {
                 self.slots[index].dial.look_at(at);
             }
-            if self.may_replace(index, now) {
+            let replaces = self.may_replace(index, now);
+            if replaces {
                 self.race_or_promote(index, now);
-                continue;
+            } else {
+                self.end_race(index, now);
             }
-            self.end_race(index, now);
-            if answer_by.is_none() {
+            if self.moves(index) {
+                self.widen(index, id, now);
+            } else if !replaces && (answer_by.is_none() || self.slots[index].next.is_some()) {
                 self.slots[index].dial.calm(now);
                 self.widen(index, id, now);
             }
@@ -176,7 +180,7 @@ impl Edge {
         }
         let began = *slot.dial.cut_off.get_or_insert(now);
         // A path on which the hub hears nothing may be the way from it.
-        let heard = conn.paths().iter().map(|path| path.health.lost_from());
+        let heard = conn.paths().iter().map(|path| path.health.heard());
         let since = heard.fold(began, Instant::max);
         let due = (since + CUT_OFF).min(began + UNHEARD);
         if now < due {
@@ -185,21 +189,31 @@ impl Edge {
         now >= due
     }
 
-    /// Whether another connection is welcome in place of the one that there is.
+    /// Whether another connection is welcome in place of the one that there is, or of the one that
+    /// is asked for beside it.
     pub(super) fn may_replace(&mut self, index: usize, now: Instant) -> bool {
+        let moves = self.moves(index);
+        if self.slots[index].next.is_some() {
+            return moves && self.is_overdue(index, now);
+        }
+        if moves {
+            return true;
+        }
         // The hub may also have started anew between its two answers.
         self.is_cut_off(index, now) || self.is_overdue(index, now)
     }
 
     /// Whether the hub's answer to the request is late on a link that loses. A hub that
-    /// acknowledges all has much to do, and more handshakes would be more of it. A token for
-    /// joining is spent with the first request that arrives.
+    /// acknowledges all has much to do, and more handshakes would be more of it; but it may also be
+    /// gone since, so it is asked for another sign of life. A token for joining is spent with the
+    /// first request that arrives.
     fn is_overdue(&mut self, index: usize, now: Instant) -> bool {
         let slot = &mut self.slots[index];
         if slot.dial.answer_by.is_none() {
             return false;
         }
-        let conn = slot.live.and_then(|id| self.node.get(id));
+        let asked = slot.next.or(slot.live);
+        let conn = asked.and_then(|id| self.node.get(id));
         let Some(conn) = conn.filter(|_| !matches!(self.purpose, Purpose::Enrol(_))) else {
             return false;
         };
@@ -214,7 +228,15 @@ impl Edge {
         };
         // What has begun goes on, whatever is acknowledged in between.
         let races = !slot.dial.attempts.is_empty();
-        now >= due && (races || conn.paths().iter().any(loses))
+        let is_lost = races || conn.paths().iter().any(loses);
+        if now >= due && !is_lost {
+            slot.dial.asked = now;
+            slot.dial.look_at(now + patience);
+            if let Some(conn) = slot.live.and_then(|id| self.node.get_mut(id)) {
+                conn.tunnel.ping();
+            }
+        }
+        now >= due && is_lost
     }
 
     /// Closes the attempts that are under way.
@@ -226,6 +248,7 @@ impl Edge {
 
     /// Goes on with the connection that is ready, once the one before it has had its time.
     fn race_or_promote(&mut self, index: usize, now: Instant) {
+        let waits = self.slots[index].live.is_some() && !self.moves(index);
         let dial = &self.slots[index].dial;
         let spare = dial.spare.filter(|&(id, _)| self.is_ready(id));
         // The link of the one that was ready first may be gone since.
@@ -237,7 +260,7 @@ impl Edge {
             slot.dial.keep_spare(id, now);
         }
         match slot.dial.spare {
-            Some((id, at)) if now < at && (slot.live.is_some() || slot.dial.is_classic(id)) => {
+            Some((id, at)) if now < at && (waits || slot.dial.is_classic(id)) => {
                 slot.dial.look_at(at);
             }
             Some((id, _)) => self.promote(self.by_another_way(index).unwrap_or(id), now),
@@ -367,9 +390,12 @@ impl Edge {
             let links = silent.filter_map(|socket| self.links.get(socket));
             let names: Vec<&str> = links.map(|link| link.label.name.as_str()).collect();
             let reason = format!("the hub does not answer on link {}", names.join(", "));
+            let moves = self.moves(index);
             let slot = &mut self.slots[index];
             if slot.live.is_none() {
                 slot.reason = reason;
+            } else if moves {
+                slot.stays = Some(reason);
             }
         }
     }
@@ -394,15 +420,8 @@ impl Edge {
         }
         config.transport_config(Arc::new(transport));
         let role = Role {
-            slot: index,
-            link: socket,
-            remote,
-            exchange,
-            stage: Stage::Handshake,
-            early: None,
-            hub: Takes::default(),
-            opening: BTreeMap::new(),
-            tried: BTreeMap::new(),
+            name: self.name_of(socket, remote),
+            ..Role::new((index, class.treatment), to)
         };
         let local = Local { socket, ip: None };
         let treatment = class.treatment;
@@ -441,8 +460,9 @@ impl Edge {
             return Vec::new();
         };
         let mut reachable: Vec<SocketAddr> = Vec::new();
-        let resolved = self.resolved.get(&socket).into_iter().flatten();
-        for &hub in self.config.hubs.iter().chain(resolved) {
+        let found = self.resolved.get(&socket).into_iter().flatten();
+        let found = found.map(|(_, address)| address);
+        for &hub in self.config.hubs.iter().chain(found) {
             if link.reaches(hub) && !reachable.contains(&hub) {
                 reachable.push(hub);
             }

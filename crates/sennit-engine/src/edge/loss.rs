@@ -19,6 +19,11 @@ impl Edge {
             return;
         };
         let (index, link) = (conn.role.slot, conn.role.link);
+        if self.has_left(index, id) {
+            // It had its time, or its end comes early; the tunnel of its class is another.
+            self.slots[index].left.retain(|(_, left)| *left != id);
+            return self.node.unplug(id, now);
+        }
         let up = matches!(conn.role.stage, Stage::Up(_));
         self.slow.give_up(link, id);
         let dial = &mut self.slots[index].dial;
@@ -29,8 +34,12 @@ impl Edge {
         } else {
             dial.failed(id, link, now);
         }
+        if up {
+            self.doubt_others(index, now);
+        }
         // We have no newer one, so somebody else has.
-        if up && reason.contains(REPLACED) {
+        let is_others = self.slots[index].next.is_none();
+        if up && reason.contains(REPLACED) && is_others {
             let links = self.links.keys().copied();
             self.slots[index].dial.displaced(links, now);
             let reason = format!("{reason}, of another box with this site's identity");
@@ -41,6 +50,17 @@ impl Edge {
         self.settle(now);
     }
 
+    /// A class has lost its tunnel by itself: perhaps the hub has started anew, and knows nothing
+    /// of the others.
+    pub(super) fn doubt_others(&mut self, index: usize, now: Instant) {
+        for id in self.live() {
+            let conn = self.node.get_mut(id);
+            if let Some(conn) = conn.filter(|conn| conn.role.slot != index) {
+                conn.tunnel.doubt(now);
+            }
+        }
+    }
+
     /// A connection is over.
     pub(super) fn lose(&mut self, id: ConnId, reason: String, lasting: bool, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
@@ -48,13 +68,16 @@ impl Edge {
         };
         let stage = std::mem::replace(&mut conn.role.stage, Stage::Closing);
         let (index, mtu) = (conn.role.slot, conn.tunnel.max_packet());
-        self.node.unplug(id, now);
+        self.unplug(index, id, now);
+        if self.slots[index].next == Some(id) {
+            return self.lose_next(index, &reason, lasting);
+        }
         let slot = &mut self.slots[index];
         if matches!(stage, Stage::Up(_)) {
             slot.bridge = Some((now + BRIDGED_FOR, mtu));
         }
         if slot.live == Some(id) {
-            slot.live = None;
+            slot.live = slot.next.take();
             slot.since = now;
         } else if !matches!(stage, Stage::Handshake | Stage::Ready) || slot.live.is_some() {
             return;

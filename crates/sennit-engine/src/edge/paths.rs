@@ -6,23 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{FourTuple, PathError, PathId, PathStatus};
-use sennit_core::PathState;
-use sennit_masque::{
-    Capsule,
-    capsule::{LinkInfo, LinkState},
-};
-
 use super::{Edge, EdgeEvent, Role, Stage, change::GONE, race::Dial};
 use crate::{
     facts::LinkLabel,
     ids::{ConnId, SocketId},
     locals::Local,
     node::Conn,
-    path::{Path, number},
+    path::Path,
     remotes::disguised,
     tunnel::POOR,
 };
+use noq_proto::{FourTuple, PathError, PathId, PathStatus};
+use sennit_core::PathState;
 
 /// A path that could not be opened is tried again after this.
 const PATH_RETRY: Duration = Duration::from_millis(500);
@@ -38,23 +33,18 @@ const EAGER: Duration = Duration::from_secs(60);
 const ASKS_EVERY: Duration = Duration::from_secs(30);
 const ASKS_IDLE: Duration = Duration::from_secs(120);
 const ASKS_FOR: Duration = Duration::from_secs(3);
-/// A path on which so many packets left since it was up is closed and tried anew, if another one
-/// works: noq keeps 350 bytes of each until the path is heard.
-const MOST_UNHEARD: u64 = 1 << 13;
-/// A link that cannot carry the tunnel's packets is left alone for this long.
-const TOO_SMALL_FOR: Duration = Duration::from_secs(60);
 
 /// A path that noq was asked to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) socket: SocketId,
-    remote: SocketAddr,
+    pub(super) remote: SocketAddr,
     began: Instant,
     /// Since when it asks as often as noq does.
     eager: Instant,
     /// It is to end. noq forgets a path only once both ends have closed it, and the hub has not
     /// heard of this one: so it is opened over a link that works, and closed at once.
-    ends: bool,
+    pub(super) ends: bool,
     /// It is to begin anew when it has ended.
     again: bool,
     /// Since when it is led over such a link.
@@ -93,6 +83,7 @@ impl Edge {
         if !self.leave_links(index, id, &links, now) || !has_many {
             return;
         }
+        self.close_gone_paths(id, now);
         self.drop_small_paths(index, id, now);
         self.drop_dead_paths(id, now);
         self.steer_attempts(index, id, now);
@@ -127,8 +118,10 @@ impl Edge {
         let Some(link) = self.links.get(&socket) else {
             return;
         };
-        let remote = Some(conn.role.remote).filter(|&remote| link.reaches(remote));
-        let Some(remote) = remote.or_else(|| self.hubs_for(socket, 0).first().copied()) else {
+        let home = Some(conn.role.remote).filter(|&remote| link.reaches(remote));
+        // What is at other addresses may be another host.
+        let others = || self.is_at_hub(id).then(|| self.hubs_for(socket, 0));
+        let Some(remote) = home.or_else(|| others()?.first().copied()) else {
             return;
         };
         let alias = self.node.alias(Local { socket, ip: None });
@@ -296,57 +289,6 @@ impl Edge {
         false
     }
 
-    /// Closes paths that are down and cost much, while another is up.
-    fn drop_dead_paths(&mut self, id: ConnId, now: Instant) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let tunnel = &mut conn.tunnel;
-        let works = tunnel.paths.iter().any(is_up);
-        for path in &mut tunnel.paths {
-            let Some(stats) = tunnel.conn.path_stats(path.id) else {
-                continue;
-            };
-            if matches!(path.state().0, PathState::Up | PathState::Probation) {
-                path.sent_up = stats.sent_packets;
-            } else if works && stats.sent_packets.saturating_sub(path.sent_up) >= MOST_UNHEARD {
-                // Fails only for a path that is closed already.
-                let _ = tunnel.conn.close_path(now, path.id, POOR);
-            }
-        }
-    }
-
-    /// Closes paths that turned out too small for the tunnel's packets.
-    fn drop_small_paths(&mut self, index: usize, id: ConnId, now: Instant) {
-        let need = self.node.settings().outer_mtu();
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        if conn.tunnel.takes_halves() {
-            return;
-        }
-        let small: Vec<(PathId, SocketId)> = conn
-            .tunnel
-            .paths
-            .iter()
-            .filter(|path| path.gate.is_small())
-            .map(|path| (path.id, path.socket))
-            .collect();
-        for (path, socket) in small {
-            // The last path is not closed: a tunnel for small packets is better than none.
-            if conn.tunnel.conn.close_path(now, path, POOR).is_err() {
-                continue;
-            }
-            let link = self.links.get(&socket).map_or("?", |link| &link.label.name);
-            tracing::warn!(
-                link,
-                need,
-                "link does not carry packets as large as the tunnel's: kept out; a smaller mtu at both ends would let it in"
-            );
-            self.slots[index].dial.hold(socket, TOO_SMALL_FOR, now);
-        }
-    }
-
     pub(super) fn handle_path_up(&mut self, id: ConnId, path: PathId, now: Instant) {
         let Some(conn) = self.node.get_mut(id) else {
             return;
@@ -379,6 +321,12 @@ impl Edge {
             return;
         };
         let slot = conn.role.slot;
+        if self.has_left(slot, id) {
+            return;
+        }
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
         conn.tunnel.allow_spare_paths(now);
         // A path that never came up is simply tried again.
         if let Some(Attempt { socket, eager, .. }) = conn.role.opening.remove(&path) {
@@ -422,28 +370,6 @@ impl Edge {
         }
     }
 
-    /// Tells the hub how the links are called and to be treated.
-    pub(super) fn announce_links(&mut self, id: ConnId) {
-        let Some(conn) = self.node.get_mut(id) else {
-            return;
-        };
-        let Stage::Up(stream) = conn.role.stage else {
-            return;
-        };
-        if !conn.tunnel.is_numbered() {
-            return;
-        }
-        for path in &conn.tunnel.paths {
-            if let Err(error) = conn
-                .h3
-                .http
-                .send_capsule(stream, &Capsule::Link(link_info(path)))
-            {
-                tracing::warn!(%error, "cannot describe a link to the hub");
-            }
-        }
-    }
-
     /// A path is trusted again or no longer. What other classes try on the same link passes too,
     /// if it does.
     pub(super) fn handle_path_state(&mut self, id: ConnId, path: PathId, now: Instant) {
@@ -459,7 +385,8 @@ impl Edge {
     }
 
     fn tell_path(&mut self, id: ConnId, path: PathId) {
-        let Some(conn) = self.node.get(id) else {
+        let conn = self.node.get(id);
+        let Some(conn) = conn.filter(|conn| !self.has_left(conn.role.slot, id)) else {
             return;
         };
         let Some(path) = conn.paths().iter().find(|known| known.id == path) else {
@@ -479,22 +406,6 @@ impl Edge {
     }
 }
 
-fn is_up(path: &Path) -> bool {
+pub(super) fn is_up(path: &Path) -> bool {
     path.state().0 == PathState::Up
-}
-
-/// What a hub should know of one path.
-fn link_info(path: &Path) -> LinkInfo {
-    let state = match path.health.state().0 {
-        PathState::Up => LinkState::Up,
-        PathState::Probation | PathState::Suspect => LinkState::Backup,
-        PathState::Down => LinkState::Down,
-    };
-    LinkInfo {
-        path_id: u64::from(number(path.id)),
-        tier: path.link.tier,
-        weight: path.link.weight,
-        state,
-        name: path.link.name.clone(),
-    }
 }

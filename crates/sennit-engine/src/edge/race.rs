@@ -6,7 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::ids::{ConnId, SocketId};
+use super::{Role, Stage};
+use crate::{
+    hello::Takes,
+    ids::{ConnId, SocketId},
+    treatment::Treatment,
+};
 
 /// A handshake that is not answered by then is begun anew, perhaps to another address of the hub;
 /// and so is a connection whose request is not answered. `slow.rs` has the exceptions. A hub that
@@ -50,6 +55,30 @@ pub(super) enum Exchange {
 /// One handshake: where it leaves from, whom it asks, and for what.
 pub(super) type Attempt = (SocketId, SocketAddr, Exchange);
 
+impl Role {
+    /// Of a handshake that begins, for a class whose packets are treated so.
+    pub(super) fn new(
+        (slot, treatment): (usize, Treatment),
+        (link, remote, exchange): Attempt,
+    ) -> Self {
+        Self {
+            slot,
+            link,
+            remote,
+            name: None,
+            exchange,
+            stage: Stage::Handshake,
+            beside: false,
+            treatment,
+            early: None,
+            hub: Takes::default(),
+            opening: BTreeMap::new(),
+            tried: BTreeMap::new(),
+            gone: BTreeSet::new(),
+        }
+    }
+}
+
 /// The race of one class.
 #[derive(Debug)]
 pub(super) struct Dial {
@@ -69,7 +98,7 @@ pub(super) struct Dial {
     pub(super) failures: u32,
     /// How often the hub has turned us away since it last let us in.
     pub(super) refusals: u32,
-    /// When the last connection won.
+    /// When the last connection won, or was last asked for a sign of life.
     pub(super) asked: Instant,
     /// The connection that won is of no use unless the hub has answered by then.
     pub(super) answer_by: Option<Instant>,

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use sennit_core::Delivery;
+use sennit_core::{Delivery, PathState};
 use sennit_masque::{
     self as masque, Capsule, RequestHead, ResponseHead, StreamId,
-    capsule::{AssignedAddress, IpAddressRange, MAX_REASON, RefusedPrefix},
+    capsule::{AssignedAddress, IpAddressRange, LinkInfo, LinkState, MAX_REASON, RefusedPrefix},
     connect_ip,
 };
 use sennit_packet::Prefix;
@@ -14,9 +14,10 @@ use super::{Edge, EdgeConfig, EdgeEvent, Purpose, Role, Slot, Stage, assigned};
 use crate::{
     codec::{Abilities, Codec, Peer},
     hello::{self, ENROL_PATH, Hello, Takes, Wishes},
-    ids::ConnId,
+    ids::{ConnId, SocketId},
     node::Conn,
     numbers::{Numbers, Run},
+    path::{Path, number},
     reason::plain,
     sharing::Sharing,
 };
@@ -69,7 +70,7 @@ impl Edge {
         let Some(stream) = conn.h3.open_request(&mut conn.tunnel.conn) else {
             return;
         };
-        let head = tunnel_request(&self.config, slot, run, conn.role.remote.port());
+        let head = tunnel_request(&self.config, slot, run, &conn.role);
         conn.h3.http.remember(settings);
         if conn.h3.http.send_request(stream, &head, None).is_ok() {
             conn.role.early = Some(stream);
@@ -100,12 +101,7 @@ impl Edge {
         }
         let (head, body) = match &self.purpose {
             Purpose::Tunnels => (
-                tunnel_request(
-                    &self.config,
-                    &self.slots[conn.role.slot],
-                    run,
-                    conn.role.remote.port(),
-                ),
+                tunnel_request(&self.config, &self.slots[conn.role.slot], run, &conn.role),
                 None,
             ),
             Purpose::Enrol(body) => (
@@ -170,13 +166,20 @@ impl Edge {
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
-        let slot = &mut self.slots[conn.role.slot];
+        let index = conn.role.slot;
+        let slot = &mut self.slots[index];
         slot.dial.granted();
         self.slow.granted(conn.role.link, id, now);
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return;
         }
+        let old = self.take_place(index, id);
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let slot = &mut self.slots[index];
         conn.role.stage = Stage::Up(stream);
+        let beside = conn.role.beside;
         let peer = answer.map_or(Peer::Standard, hello::answered);
         let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
@@ -193,29 +196,39 @@ impl Edge {
             "up, on one link: no multipath at the hub"
         }
         .into();
-        slot.since = now;
-        let (of, class) = ((slot.pipe, slot.id), slot.class.name.clone());
-        let link = self
-            .links
-            .get(&link)
-            .map_or_else(String::new, |l| l.label.name.clone());
-        self.events.push_back(EdgeEvent::TunnelUp {
-            class,
-            link,
-            multipath,
-        });
+        let of = (slot.pipe, slot.id);
         self.node
-            .plug(id, of, (Codec::new(stream, peer), numbers), now);
+            .plug(id, of, (Codec::new(stream, peer), numbers), beside, now);
+        match old {
+            Some(old) => self.leave_behind(index, old, id, now),
+            None => self.tell_up(index, link, multipath, now),
+        }
         self.announce_links(id);
         self.follow(now);
         self.settle(now);
     }
 
-    /// The run of numbers that a connection's class goes on with, if delivery is reliable. Others
-    /// ask for a new one, with which delivery may become reliable while the connection lasts.
+    /// Says that a class has a tunnel, the first path of which is over this link.
+    fn tell_up(&mut self, index: usize, link: SocketId, multipath: bool, now: Instant) {
+        let slot = &mut self.slots[index];
+        slot.since = now;
+        let class = slot.class.name.clone();
+        let link = self.links.get(&link);
+        let link = link.map_or_else(String::new, |link| link.label.name.clone());
+        self.events.push_back(EdgeEvent::TunnelUp {
+            class,
+            link,
+            multipath,
+        });
+    }
+
+    /// The run of numbers that a connection's class goes on with, if delivery is reliable or the
+    /// tunnel of before carries. Others ask for a new one, with which delivery may become reliable
+    /// while the connection lasts.
     fn run(&mut self, id: ConnId) -> Option<Run> {
-        let slot = &self.slots[self.node.get(id)?.role.slot];
-        let goes_on = slot.class.treatment.delivery == Delivery::Reliable;
+        let role = &self.node.get(id)?.role;
+        let slot = &self.slots[role.slot];
+        let goes_on = role.beside || slot.class.treatment.delivery == Delivery::Reliable;
         let pipe = self.node.pipe_mut(slot.pipe)?;
         Some(if goes_on { pipe.run() } else { Run::NONE })
     }
@@ -224,6 +237,28 @@ impl Edge {
     fn can_go_on(&mut self, id: ConnId, numbers: Option<Numbers>) -> bool {
         let run = self.run(id).unwrap_or(Run::NONE);
         numbers.is_none_or(|numbers| numbers.fit(run))
+    }
+
+    /// Tells the hub how the links are called and to be treated.
+    pub(super) fn announce_links(&mut self, id: ConnId) {
+        let Some(conn) = self.node.get_mut(id) else {
+            return;
+        };
+        let Stage::Up(stream) = conn.role.stage else {
+            return;
+        };
+        if !conn.tunnel.is_numbered() {
+            return;
+        }
+        for path in &conn.tunnel.paths {
+            if let Err(error) = conn
+                .h3
+                .http
+                .send_capsule(stream, &Capsule::Link(link_info(path)))
+            {
+                tracing::warn!(%error, "cannot describe a link to the hub");
+            }
+        }
     }
 
     fn handle_capsule(&mut self, id: ConnId, stream: StreamId, capsule: Capsule, now: Instant) {
@@ -315,17 +350,21 @@ pub(super) fn wants(config: &EdgeConfig, slot: &Slot, run: Option<Run>) -> Hello
         abilities: Abilities::OURS.with_headers(slot.class.treatment.headers),
         wishes: Wishes::of(plan, slot.id, slot.class.dscp),
         run,
+        beside: false,
     }
 }
 
 /// The request for a tunnel. Some proxies compare `:authority` with their own address including the
 /// port, so it is always there.
-fn tunnel_request(config: &EdgeConfig, slot: &Slot, run: Option<Run>, port: u16) -> RequestHead {
+fn tunnel_request(config: &EdgeConfig, slot: &Slot, run: Option<Run>, role: &Role) -> RequestHead {
     let mut head = connect_ip::request(
-        &format!("{}:{port}", config.server_name),
+        &format!("{}:{}", config.server_name, role.remote.port()),
         &connect_ip::Scope::ANY.path(),
     );
-    let wants = wants(config, slot, run);
+    let wants = Hello {
+        beside: role.beside,
+        ..wants(config, slot, run)
+    };
     head.fields.push(hello::NAME, wants.encode());
     if let Some(bearer) = &config.bearer {
         head.fields
@@ -366,5 +405,21 @@ pub(super) fn send_lan(conn: &mut Conn<Role>, stream: StreamId, lan: &[Prefix]) 
         .send_capsule(stream, &Capsule::RouteAdvertisement(ranges))
     {
         tracing::warn!(%error, "cannot announce the LAN prefixes");
+    }
+}
+
+/// What a hub should know of one path.
+fn link_info(path: &Path) -> LinkInfo {
+    let state = match path.health.state().0 {
+        PathState::Up => LinkState::Up,
+        PathState::Probation | PathState::Suspect => LinkState::Backup,
+        PathState::Down => LinkState::Down,
+    };
+    LinkInfo {
+        path_id: u64::from(number(path.id)),
+        tier: path.link.tier,
+        weight: path.link.weight,
+        state,
+        name: path.link.name.clone(),
     }
 }

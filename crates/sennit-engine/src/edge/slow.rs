@@ -84,6 +84,11 @@ impl SlowLinks {
         self.find(link, now).is_some()
     }
 
+    /// The hub is only at these addresses any more.
+    pub(super) fn keep_at(&mut self, is_there: impl Fn(SocketAddr) -> bool) {
+        self.0.retain(|_, slow| is_there(slow.remote));
+    }
+
     /// It has another address, or is gone.
     pub(super) fn forget(&mut self, link: SocketId) {
         self.0.remove(&link);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sennit_core::ClassId;
+use sennit_core::{ClassId, FlowTable};
 use sennit_packet::{FlowKey, IpPacket, gso::VirtioNetHdr};
 
 use super::Edge;
@@ -17,6 +17,7 @@ impl Edge {
         packet: &IpPacket<'_>,
         now: Instant,
     ) -> ClassId {
+        let seed = self.node.flow_seed();
         let Self { config, sized, .. } = self;
         let classifier = &config.classifier;
         let size = inner::size_on_wire(header, packet);
@@ -25,7 +26,7 @@ impl Edge {
                 return classifier.classify(packet, size);
             }
             let flow = FlowKey::of_datagram(packet);
-            let sized = sized.get_or_insert_default();
+            let sized = sized.get_or_insert_with(|| FlowTable::new(seed));
             sized.recall(flow, now).unwrap_or_else(|| {
                 let class = classifier.classify(packet, size);
                 sized.learn(flow, class, now);

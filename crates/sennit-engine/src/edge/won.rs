@@ -25,7 +25,7 @@ impl Edge {
         }
         match exchange {
             Exchange::Classic => self.ask_once_more(id, now),
-            Exchange::Usual if is_first => self.promote(id, now),
+            Exchange::Usual if is_first || self.moves(index) => self.promote(id, now),
             Exchange::Usual => {
                 self.slots[index].dial.keep_spare(id, now);
                 self.settle(now);
@@ -33,27 +33,35 @@ impl Edge {
         }
     }
 
-    /// A connection that is ready becomes that of its class.
+    /// A connection that is ready becomes that of its class, or is to if the tunnel that there is
+    /// moves.
     pub(super) fn promote(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.node.get(id) else {
             return;
         };
         let (index, socket) = (conn.role.slot, conn.role.link);
-        if let Some(old) = self.slots[index].live {
+        let beside = self.moves(index);
+        if let Some(old) = self.slots[index].live.filter(|_| !beside) {
             let reason = "nothing was heard of it, but the hub answers a new connection";
             self.node
                 .close(old, masque::Code::H3_NO_ERROR.0, reason, now);
             self.lose(old, reason.into(), false, now);
+            self.doubt_others(index, now);
         }
         let Some(conn) = self.node.get_mut(id) else {
             return;
         };
         conn.role.stage = Stage::Connected;
         let patience = self.answers_within(id, now);
+        if beside {
+            self.ask_beside(index, id, now);
+        }
         let slot = &mut self.slots[index];
-        slot.live = Some(id);
-        if !slot.dial.is_failing() {
-            slot.reason = "waiting for the hub's answer".into();
+        if !beside {
+            slot.live = Some(id);
+            if !slot.dial.is_failing() {
+                slot.reason = "waiting for the hub's answer".into();
+            }
         }
         slot.dial.won(id, patience, now);
         self.end_race(index, now);

@@ -137,7 +137,7 @@ pub enum HubEvent {
         before: PathState,
         /// Why.
         reason: health::Reason,
-        /// When anything was last heard on it; when it went down, if that was said of an idle link.
+        /// When anything was last heard on it while packets flowed; when it changed, if none did.
         heard: Instant,
     },
 }

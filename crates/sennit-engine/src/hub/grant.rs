@@ -4,7 +4,10 @@
 //! now. It is answered at once, and only the sender can read that. But nothing else happens until
 //! the handshake is complete: no tunnel is replaced and no packet goes its way.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_fec::Fec;
@@ -23,6 +26,11 @@ use crate::{
     numbers::{Numbers, Run},
     treatment::Treatment,
 };
+
+/// A connection that has given its place to another one is closed after this, unless its edge has
+/// done so before: that waits for a second from when it has heard, which may take as long as it has
+/// patience with a request.
+const LEAVES_WITHIN: Duration = Duration::from_secs(10);
 
 impl Hub {
     /// Grants a tunnel.
@@ -113,11 +121,11 @@ impl Hub {
         let is_fallback = hello.as_ref().is_none_or(|hello| hello.fallback);
         let wishes = hello.as_ref().map(|hello| hello.wishes.clone());
         let wishes = wishes.unwrap_or_default();
+        let beside = is_beside(hello.as_ref(), numbers);
         conn.dscp = wishes.dscp;
         let (name, class, treatment) = class_of(hello);
         conn.tunnel.set_treatment(treatment);
-        let (site, addresses) = (grant.site.clone(), grant.addresses.clone());
-        let next = grant.next;
+        let (site, addresses, next) = (grant.site.clone(), grant.addresses.clone(), grant.next);
         conn.role.stage = Stage::Up {
             site: site.clone(),
             class,
@@ -142,11 +150,10 @@ impl Hub {
             id,
             (&site, class),
             (Codec::new(stream, peer), numbers, treatment),
+            beside,
             now,
         );
-        if let Some(old) = replaced {
-            self.fail(old, REPLACED, now);
-        }
+        self.let_leave(replaced, beside, now);
         if let Some(next) = next {
             self.tell_authority(id, next);
         }
@@ -169,6 +176,29 @@ impl Hub {
         pipe.map_or(Run::NONE, |pipe| pipe.run())
     }
 
+    /// A connection may have given its place to another one of its edge. If that came `beside` it,
+    /// the edge closes it once nothing is on its way any more.
+    fn let_leave(&mut self, replaced: Option<ConnId>, beside: bool, now: Instant) {
+        let Some(id) = replaced else {
+            return;
+        };
+        if !beside {
+            return self.fail(id, REPLACED, now);
+        }
+        if let Some(conn) = self.node.get_mut(id) {
+            conn.role.stage = Stage::Closing;
+            self.leaving.push_back((now + LEAVES_WITHIN, id));
+        }
+    }
+
+    /// Closes those that their edges have not closed in time.
+    pub(super) fn end_leaving(&mut self, now: Instant) {
+        while let Some((_, id)) = self.leaving.pop_front_if(|(at, _)| *at <= now) {
+            self.node.unplug(id, now);
+            self.fail(id, REPLACED, now);
+        }
+    }
+
     /// A connection is of no use: its edge makes another, or has made one.
     fn fail(&mut self, id: ConnId, reason: &str, now: Instant) {
         self.node.close(id, Code::H3_NO_ERROR.0, reason, now);
@@ -183,6 +213,7 @@ impl Hub {
         id: ConnId,
         (site, class): (&SiteId, ClassId),
         (codec, numbers, treatment): (Codec, Option<Numbers>, Treatment),
+        beside: bool,
         now: Instant,
     ) {
         let owner = Owner {
@@ -194,7 +225,8 @@ impl Hub {
         if let Some(pipe) = self.node.pipe_mut(pipe) {
             pipe.set_treatment(treatment);
         }
-        self.node.plug(id, (pipe, class), (codec, numbers), now);
+        self.node
+            .plug(id, (pipe, class), (codec, numbers), beside, now);
     }
 }
 
@@ -214,6 +246,11 @@ fn answer(
     http.respond(stream, &head, false)?;
     http.send_capsule(stream, &assignment(&grant.addresses, &[]))?;
     http.send_capsule(stream, &everywhere(&grant.addresses))
+}
+
+/// Whether a tunnel comes beside another one that carries: only who has that knows its numbers.
+fn is_beside(hello: Option<&Hello>, numbers: Option<Numbers>) -> bool {
+    hello.is_some_and(|hello| hello.beside) && numbers.is_some_and(|numbers| numbers.go_on)
 }
 
 /// The class that a peer asks for, and how it is treated. A plain RFC 9484 client has one tunnel,

@@ -26,7 +26,8 @@ use super::{
 use crate::{ids::ConnId, node::Conn};
 
 /// A client may ask for this many flows at once, and then one every [`ASK_EVERY`]: a browser opens
-/// a page's worth together, and each request costs the caller a look into its store.
+/// a page's worth together, and each request costs the caller a look into its store. Who is granted
+/// none of so many gets none on that connection.
 const ASKS: u32 = 64;
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes that wait for one connection's congestion window, at most: a tenth of a second at
@@ -40,6 +41,8 @@ pub(super) struct Proxied {
     flows: BTreeMap<StreamId, Option<[u8; 32]>>,
     /// When a client that had asked evenly would have asked last.
     asked: Instant,
+    /// Requests so far; nothing once one was granted, as the client has shown then who it is.
+    in_vain: Option<u32>,
 }
 
 impl Proxied {
@@ -47,6 +50,7 @@ impl Proxied {
         Self {
             flows: BTreeMap::new(),
             asked: now,
+            in_vain: Some(0),
         }
     }
 
@@ -63,8 +67,24 @@ impl Proxied {
         requests.map(|request| HubEvent::UdpEnded { request })
     }
 
-    /// Counts a request; false if it comes too soon.
+    /// Grants a flow; false if it does not wait for that any more.
+    fn grant(&mut self, stream: StreamId, credential: [u8; 32]) -> bool {
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return false;
+        };
+        *flow = Some(credential);
+        self.in_vain = None;
+        true
+    }
+
+    /// Counts a request; false if it comes too soon, or after too many in vain.
     fn may_ask(&mut self, now: Instant) -> bool {
+        if let Some(in_vain) = &mut self.in_vain {
+            if *in_vain >= ASKS {
+                return false;
+            }
+            *in_vain += 1;
+        }
         let asked = self.asked.max(now);
         if asked >= now + ASKS * ASK_EVERY {
             return false;
@@ -100,15 +120,13 @@ impl Hub {
         let Some(conn) = self.node.get_mut(request.conn) else {
             return false;
         };
-        let Some(flow) = proxied(conn).and_then(|it| it.flows.get_mut(&request.stream)) else {
+        if !proxied(conn).is_some_and(|it| it.grant(request.stream, credential)) {
             return false;
-        };
-        *flow = Some(credential);
+        }
         let mut head = ResponseHead::new(200);
         head.fields = response_fields();
         // Fails only if the peer has left, and then the flow ends.
         let _ = conn.h3.http.respond(request.stream, &head, false);
-        conn.role.requests = 0;
         conn.tunnel.conn.set_max_concurrent_streams(Dir::Bi, most);
         self.strangers.remove(request.conn);
         true
@@ -188,17 +206,14 @@ impl Hub {
         let Some(conn) = self.node.get_mut(request.conn) else {
             return Err(refused("the connection is gone"));
         };
-        conn.role.requests += 1;
         if matches!(conn.role.stage, Stage::Stranger) {
             conn.role.stage = Stage::Proxied(Proxied::new(now));
             conn.tunnel.keep_unbound();
         }
-        let requests = conn.role.requests;
         let Some(proxied) = proxied(conn) else {
             return Err(refused("this connection has a tunnel"));
         };
-        let too_many = proxied.flows.len() >= most || requests > ASKS;
-        if too_many || !proxied.may_ask(now) {
+        if proxied.flows.len() >= most || !proxied.may_ask(now) {
             return Err(refused("too many requests on one connection"));
         }
         proxied.flows.insert(request.stream, None);
@@ -284,5 +299,38 @@ fn proxied(conn: &mut Conn<Role>) -> Option<&mut Proxied> {
         | Stage::Posting { .. }
         | Stage::Up { .. }
         | Stage::Closing => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_granted_a_flow_is_listened_to_after_any_number_of_refusals_and_nobody_else_is() {
+        let start = Instant::now();
+        let listened_to = |mut proxied: Proxied| {
+            let asks = (1..300).map(|n| start + ASK_EVERY * n);
+            asks.filter(|at| proxied.may_ask(*at)).count()
+        };
+        let mut granted = Proxied::new(start);
+        granted.flows.insert(StreamId(0), None);
+        assert!(granted.grant(StreamId(0), [7; 32]));
+        granted.flows.clear();
+
+        assert_eq!(listened_to(granted), 299);
+        assert_eq!(listened_to(Proxied::new(start)), ASKS as usize);
+    }
+
+    #[test]
+    fn no_client_asks_more_often_than_it_may() {
+        let start = Instant::now();
+        let mut granted = Proxied::new(start);
+        granted.in_vain = None;
+
+        let at_once = (0..300).filter(|_| granted.may_ask(start)).count();
+
+        assert_eq!(at_once, ASKS as usize);
+        assert!(granted.may_ask(start + ASK_EVERY));
     }
 }

@@ -355,10 +355,11 @@ pub(super) fn refused_prefix((prefix, reason): &(Prefix, String)) -> Option<Refu
     Some(RefusedPrefix { prefix, reason })
 }
 
-/// The bearer token of a request (RFC 6750 §2.1).
+/// The bearer token of a request (RFC 6750 §2.1), whose scheme has no case (RFC 9110 §11.1).
 pub(super) fn bearer(head: &RequestHead) -> Option<String> {
-    let value = head.fields.text("authorization")?;
-    value.strip_prefix("Bearer ").map(str::to_owned)
+    let (scheme, token) = head.fields.text("authorization")?.split_once(' ')?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    is_bearer.then(|| token.trim_start_matches(' ').to_owned())
 }
 
 /// The certificates that TLS verified.
@@ -399,4 +400,24 @@ pub(super) fn everywhere(addresses: &[IpAddr]) -> Capsule {
     let v6 = range([0_u16; 8].into(), [0xffff_u16; 8].into())
         .filter(|_| addresses.iter().any(IpAddr::is_ipv6));
     Capsule::RouteAdvertisement(v4.into_iter().chain(v6).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_token_is_read_whatever_the_case_of_its_scheme() {
+        let read = |value: &str| {
+            let mut head = RequestHead::new("CONNECT", "hub", "/");
+            head.fields.push("authorization", value.to_owned());
+            bearer(&head)
+        };
+        for value in ["Bearer abc", "bearer abc", "BEARER  abc"] {
+            assert_eq!(read(value).as_deref(), Some("abc"), "{value}");
+        }
+        for value in ["Bearer", "Bearerabc", "Basic abc", ""] {
+            assert_eq!(read(value), None, "{value}");
+        }
+    }
 }

@@ -25,6 +25,8 @@ pub(super) struct Sites {
     by_prefix: Prefixes,
     /// Which class takes a flow that begins here, by its name.
     rules: HubClasses,
+    /// Of the hashes of flows.
+    seed: u64,
 }
 
 #[derive(Debug)]
@@ -51,10 +53,11 @@ pub(super) struct Announced {
 }
 
 impl Sites {
-    /// Flows that begin here go by these rules.
-    pub(super) fn new(rules: HubClasses) -> Self {
+    /// Flows that begin here go by these rules, and are remembered by hashes with this seed.
+    pub(super) fn new(rules: HubClasses, seed: u64) -> Self {
         Self {
             rules,
+            seed,
             ..Self::default()
         }
     }
@@ -103,10 +106,10 @@ impl Sites {
             tunnels: BTreeMap::new(),
             fallback: None,
             names: BTreeMap::new(),
-            flows: FlowTable::default(),
+            flows: FlowTable::new(self.seed),
             announced: Announced::default(),
             refused: Vec::new(),
-            fragments: FragmentTable::default(),
+            fragments: FragmentTable::new(self.seed),
         });
         site.addresses = addresses;
         site.tunnels.insert(class, conn)
@@ -218,6 +221,7 @@ impl Sites {
             by_address,
             by_prefix,
             rules,
+            ..
         } = self;
         let name = by_address
             .get(&packet.dst())
@@ -332,10 +336,11 @@ mod tests {
             (to("10.200.0.2/32"), ClassId(0)),
             (to("10.200.0.0/24"), ClassId(1)),
         ];
-        let mut sites = Sites::new(HubClasses {
+        let rules = HubClasses {
             classifier: Classifier::new(rules, ClassId(0)),
             names: vec!["voice".into(), "bulk".into()],
-        });
+        };
+        let mut sites = Sites::new(rules, 0);
         for (class, name) in [(4, "voice"), (7, "default")] {
             for (site, address, from) in [("van", "10.200.0.2", 0), ("ship", "10.200.0.3", 10)] {
                 sites.enter(

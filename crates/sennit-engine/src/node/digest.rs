@@ -38,6 +38,9 @@ impl<R> Node<R> {
                 conn.tunnel.conn.handle_event(event);
             }
         }
+        if conn.tunnel.tail.is_some() {
+            self.follow_tail(id, now);
+        }
     }
 
     /// Gives a connection up in which noq has panicked; whether that is one.

@@ -82,26 +82,43 @@ impl<R> Node<R> {
         self.pipes.get_mut(id)
     }
 
-    /// Plugs a connection into the pipe of its class, in place of any other.
+    /// Plugs a connection into the pipe of its class, in place of any other. If it comes `beside`
+    /// that, the other one still hands on what is on its way to it, until it is unplugged.
     pub(crate) fn plug(
         &mut self,
         id: ConnId,
         (pipe, class): (PipeId, ClassId),
         (codec, numbers): (Codec, Option<Numbers>),
+        beside: bool,
         now: Instant,
     ) {
+        let goes_on = beside && numbers.is_some_and(|numbers| numbers.go_on);
         let one = self.pipes.of(Some(pipe));
         if let Some(before) = one.runs_over()
             && let Some(conn) = self.conns.get_mut(&before)
         {
-            conn.tunnel.save_unsettled(one, now);
+            if !goes_on {
+                conn.tunnel.save_unsettled(one, now);
+            }
+            if beside {
+                conn.tunnel.leave((pipe, one), goes_on, now);
+                conn.pipe = None;
+            }
         }
-        if let Some(before) = self.pipes.plug(pipe, id, numbers, now) {
-            self.unplug(before, now);
-        }
+        let before = self.pipes.plug(pipe, id, numbers, now);
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.tunnel.open(codec);
             (conn.pipe, conn.class) = (Some(pipe), class);
+        }
+        match before {
+            Some(before) if beside => {
+                self.settle_links(before);
+                self.follow_tail(before, now);
+            }
+            Some(before) => self.unplug(before, now),
+            None => {}
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
             conn.tunnel.handle_early(self.pipes.of(Some(pipe)));
             self.turns.remove(id);
             self.turns.push(id, class);
@@ -110,11 +127,19 @@ impl<R> Node<R> {
         self.settle_links(id);
     }
 
-    /// Nothing more goes through this connection; its pipe waits for another.
+    /// Nothing more goes through this connection; its pipe waits for another, or has one.
     pub(crate) fn unplug(&mut self, id: ConnId, now: Instant) {
-        if let Some(conn) = self.conns.get_mut(&id)
-            && let Some(pipe) = conn.pipe.take()
-        {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        if let Some(tail) = &conn.tunnel.tail {
+            let pipe = tail.pipe;
+            let one = self.pipes.get_mut(pipe);
+            let again = one.is_some_and(|one| conn.tunnel.end_tail(one, now));
+            conn.tunnel.tail = None;
+            return self.note_tail(pipe, again);
+        }
+        if let Some(pipe) = conn.pipe.take() {
             let one = self.pipes.of(Some(pipe));
             if one.runs_over() == Some(id) {
                 conn.tunnel.save_unsettled(one, now);
@@ -123,6 +148,33 @@ impl<R> Node<R> {
             self.pipes.unplug(pipe, id, now);
             self.note_arrivals(Some(pipe));
             self.settle_links(id);
+        }
+    }
+
+    /// Hands on what has come to a connection whose class goes on over another one, and has leave
+    /// again what it has lost.
+    pub(super) fn follow_tail(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        let Some(pipe) = conn.tunnel.tail.as_ref().map(|tail| tail.pipe) else {
+            return;
+        };
+        match self.pipes.get_mut(pipe) {
+            Some(one) => {
+                let again = conn.tunnel.follow_tail(one, now);
+                self.note_tail(pipe, again);
+            }
+            None => conn.tunnel.tail = None,
+        }
+    }
+
+    /// Such a connection has given its pipe something: packets that arrived, or to send `again`.
+    fn note_tail(&mut self, pipe: PipeId, again: bool) {
+        self.note_arrivals(Some(pipe));
+        let over = self.pipes.of(Some(pipe)).runs_over().filter(|_| again);
+        if let Some((id, conn)) = over.and_then(|id| Some((id, self.conns.get(&id)?))) {
+            self.turns.push(id, conn.class);
         }
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Sending {
     /// Flows with an offer that is to leave now.
     due: Vec<u8>,
     rush: Rush,
+    /// Under reliable delivery: when the oldest packet left that may be missing.
+    unsettled: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,8 @@ struct Flow {
     other: Option<Box<Edition>>,
     /// When a packet was last made with the current one.
     used: Option<Instant>,
+    /// When the current one took the place of the other.
+    swapped: Option<Instant>,
     /// Number of the next edition.
     next: u8,
     /// No template is offered before.
@@ -92,6 +96,7 @@ impl Default for Sending {
             flows: std::iter::repeat_with(Flow::default).take(FLOWS).collect(),
             due: Vec::new(),
             rush: Rush::default(),
+            unsettled: None,
         }
     }
 }
@@ -102,6 +107,7 @@ impl Default for Flow {
             current: None,
             other: None,
             used: None,
+            swapped: None,
             next: 0,
             next_at: None,
             strays: 0,
@@ -129,7 +135,8 @@ impl Sending {
         let thin = flow.shrink(out, now);
         let is_stray = thin.as_ref().is_none_or(|(_, thin)| thin.is_stale);
         if is_stray {
-            if flow.handle_stray(out, now) && !self.due.contains(&out.header.flow) {
+            let offers = flow.handle_stray(out, self.unsettled, now);
+            if offers && !self.due.contains(&out.header.flow) {
                 self.due.push(out.header.flow);
             }
         } else {
@@ -161,8 +168,14 @@ impl Sending {
         if let Some(edition) = flow.offered().filter(|it| it.number == number) {
             edition.offer = None;
             std::mem::swap(&mut flow.current, &mut flow.other);
-            flow.used = Some(now);
+            (flow.used, flow.swapped) = (Some(now), Some(now));
         }
+    }
+
+    /// The oldest packet that is sent again until it arrives left at this time: until it has
+    /// arrived, no template is dropped that it may have been made with.
+    pub(crate) fn settle(&mut self, oldest: Option<Instant>) {
+        self.unsettled = oldest;
     }
 
     /// The whole form of a thin packet that was first sent at this time, with its header; the
@@ -214,6 +227,13 @@ impl Flow {
         (edition.offered < first_sent).then_some(edition)
     }
 
+    /// Whether a packet may be missing that was made with the edition before the current one.
+    fn is_other_needed(&self, unsettled: Option<Instant>) -> bool {
+        unsettled
+            .zip(self.swapped)
+            .is_some_and(|(oldest, swapped)| oldest <= swapped)
+    }
+
     fn handle_fitting(&mut self, inner: u32) {
         self.fitted = self.fitted.saturating_add(1);
         if self.inner == inner {
@@ -222,11 +242,16 @@ impl Flow {
     }
 
     /// A packet went whole, or not as the template says; true if an offer is to leave.
-    fn handle_stray(&mut self, out: &Outgoing<'_>, now: Instant) -> bool {
+    fn handle_stray(
+        &mut self,
+        out: &Outgoing<'_>,
+        unsettled: Option<Instant>,
+        now: Instant,
+    ) -> bool {
         if self.is_offering() {
             return self.repeats_offer(now);
         }
-        let is_early = self.next_at.is_some_and(|at| now < at);
+        let is_early = self.next_at.is_some_and(|at| now < at) || self.is_other_needed(unsettled);
         if is_early || out.packet.is_empty() || self.is_owned_by_other(out.inner, now) {
             return false;
         }

@@ -299,6 +299,31 @@ fn what_is_sent_again_is_thin_as_long_as_it_can_be_restored() {
     assert_eq!((back.seq, inner), (header.seq, &[][..]), "nobody waits");
 }
 
+/// Its template was dropped for another, and only its number was sent again.
+#[test]
+fn under_reliable_delivery_a_template_stays_until_all_that_was_made_with_it_has_arrived() {
+    let (mut ends, seq) = Ends::settled(1, 64);
+    let packet = datagram(1, seq, 64);
+    let thin = ends.send(&packet, seq).expect("thin");
+    let first_sent = ends.now;
+    ends.sending.settle(Some(first_sent));
+    ends.now += 2000 * MS;
+    ends.settle(1, 63, 100, 32);
+    ends.now += 2000 * MS;
+    for seq in 200..300 {
+        ends.send(&datagram(1, seq, 62), seq);
+        assert!(ends.offer().is_none());
+    }
+    let (_, whole) = ends.sending.whole(&thin, 0, first_sent).expect("a packet");
+    assert_eq!(whole[Header::LEN..], packet);
+
+    ends.sending.settle(Some(ends.now));
+    ends.send(&datagram(1, 300, 62), 300);
+    ends.send(&datagram(1, 301, 62), 301);
+    ends.settle(1, 62, 302, 30);
+    assert!(!ends.sending.is_known(&thin, first_sent));
+}
+
 /// Halves, and packets that repairs protect, have the whole number.
 #[test]
 fn a_flow_that_was_not_thin_for_millions_of_packets_is_restored_again() {

@@ -90,6 +90,14 @@ impl Tunnel {
         self.activity.note(bytes, now);
     }
 
+    /// Asks for a sign of life on all paths.
+    pub(crate) fn ping(&mut self) {
+        for path in &self.paths {
+            // Fails only for a path that is closing.
+            let _ = self.conn.ping_path(path.id);
+        }
+    }
+
     /// How much flows, here or (as its reports say) at the peer.
     fn pace(&self, now: Instant) -> Pace {
         let flows = self.activity.is_active(now) || self.reports.is_peer_active(now);
@@ -113,9 +121,24 @@ impl Tunnel {
         if !self.is_numbered() || self.pace(now) != Pace::Idle {
             return;
         }
+        let heard = |since: Instant| self.paths.iter().any(|path| path.health.heard() > since);
+        if self.doubted.is_some_and(heard) {
+            self.doubted = None;
+            let paths = self.paths.iter_mut();
+            paths.for_each(|path| path.health.believe());
+        }
         for path in &mut self.paths {
             let company = ways.company(&self.party, path.network, id, now);
             path.health.set_company(company, now);
+        }
+    }
+
+    /// The other end may have started anew, and know nothing of this connection. What others hear
+    /// says that the ways work and no more, so an idle one has to be heard itself.
+    pub(crate) fn doubt(&mut self, now: Instant) {
+        if self.is_numbered() && self.pace(now) == Pace::Idle {
+            self.doubted = Some(now);
+            self.paths.iter_mut().for_each(|path| path.health.ask(now));
         }
     }
 
@@ -179,7 +202,7 @@ impl Tunnel {
         let listens = self.is_numbered();
         let mut moved = false;
         if pace == Pace::Idle {
-            self.set_keeps();
+            self.set_keeps(now);
         }
         let probing = self.paths.iter().any(|path| path.health.is_probe_due(now));
         let lost = |path: &Path| match path.health.state().0 {
@@ -228,10 +251,10 @@ impl Tunnel {
     }
 
     /// Says what keeps each path up while nothing is sent.
-    fn set_keeps(&mut self) {
+    fn set_keeps(&mut self, now: Instant) {
         for index in 0..self.paths.len() {
             let keep = self.keep(&self.paths[index]);
-            self.paths[index].health.set_keep(keep);
+            self.paths[index].health.set_keep(keep, now);
         }
     }
 

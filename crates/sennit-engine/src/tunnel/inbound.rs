@@ -87,7 +87,9 @@ impl Tunnel {
                 return code.map_or(Ok(()), Err);
             }
         };
-        if self.codec().is_some() || self.unbound.is_some() {
+        if let Some(tail) = &mut self.tail {
+            tail.take(split, now);
+        } else if self.codec().is_some() || self.unbound.is_some() {
             self.handle_split(pipe, split, path, now);
         } else if !self.early.keep((split, path, now)) {
             pipe.stats.malformed += 1;

@@ -67,6 +67,10 @@ impl Tunnel {
     /// Collects what the paths have lost. What a tunnel loses that is plugged in no longer is
     /// nobody's.
     pub(super) fn collect_lost(&mut self, pipe: &mut Pipe, now: Instant) {
+        if let Some(tail) = &mut self.tail {
+            let paths = self.paths.iter();
+            return tail.lose(paths.flat_map(|path| path.gate.ledger().take_lost()));
+        }
         let (repairs, slowest) = (self.repairs(pipe), self.slowest());
         let codec = self.codec.as_ref();
         for path in &self.paths {
@@ -99,12 +103,18 @@ impl Tunnel {
         }
     }
 
-    /// Says whether new packets have to wait for old ones, under reliable delivery.
-    pub(super) fn settle_reliable(&self, pipe: &mut Pipe) {
-        if pipe.recovery.is_reliable() {
+    /// Says whether new packets have to wait for old ones, under reliable delivery, and templates
+    /// of thin ones for those that were made with older ones.
+    pub(super) fn settle_reliable(&mut self, pipe: &mut Pipe) {
+        let oldest = if pipe.recovery.is_reliable() {
             let oldest = |path: &Path| path.gate.ledger().oldest();
-            pipe.recovery
-                .settle(self.paths.iter().filter_map(oldest).min());
+            let in_flight = self.paths.iter().filter_map(oldest).min();
+            pipe.recovery.settle(in_flight)
+        } else {
+            None
+        };
+        if let Some(codec) = &mut self.codec {
+            codec.settle(oldest);
         }
     }
 
@@ -137,8 +147,7 @@ impl Tunnel {
     }
 
     /// All packets that have left and may not have arrived, in the order of their flows, as they
-    /// were before they were numbered. Of old ones only the numbers: the far end may have given up
-    /// the connection, and forgotten what it had of them.
+    /// were before they were numbered.
     fn take_unsettled(&mut self, pipe: &mut Pipe, now: Instant) -> Vec<(u32, Queued)> {
         let mut payloads = pipe.recovery.drain();
         for path in &self.paths {
@@ -146,44 +155,8 @@ impl Tunnel {
             ledger.lose_all();
             payloads.extend(ledger.take_lost());
         }
-        let Some(codec) = self.codec.as_mut() else {
-            return Vec::new();
-        };
-        let nothing = |header| {
-            let (bytes, checksum) = (Bytes::new(), Default::default());
-            (header, Packet { bytes, checksum })
-        };
-        let packets = payloads.into_iter().filter_map(|payload| {
-            let whole = payload.half_of.as_deref();
-            let whole = whole.map_or(&payload.bytes, |whole| &whole.bytes);
-            let bytes = codec.again(whole, false, payload.first_sent, 0)?;
-            let (_, context, content) = codec::split(bytes).ok()?;
-            let forgotten = now.saturating_duration_since(payload.first_sent) >= IDLE;
-            match codec.decode(context, content, None, now)? {
-                Inbound::Numbered(header, _) if forgotten => Some(nothing(header)),
-                Inbound::Source(source, _) if forgotten => Some(nothing(source.header)),
-                Inbound::Numbered(header, packet) => Some((header, packet)),
-                Inbound::Source(source, bytes) => {
-                    let checksum = codec::progress(source.partial);
-                    Some((source.header, Packet { bytes, checksum }))
-                }
-                // It left before delivery was to be reliable.
-                Inbound::Half(header, ..) => Some(nothing(header)),
-                Inbound::Bare(_)
-                | Inbound::Report(_)
-                | Inbound::Repair(..)
-                | Inbound::Tidings(_)
-                | Inbound::Thin(..)
-                | Inbound::Template
-                | Inbound::Unknown
-                | Inbound::Padding => None,
-            }
-        });
-        let mut packets: Vec<(Header, Packet)> = packets.collect();
-        // Numbers begin just before they wrap.
-        packets.sort_by_key(|(header, _)| (header.flow, header.seq.wrapping_sub(Header::FIRST)));
-        packets.dedup_by_key(|(header, _)| (header.flow, header.seq));
-        packets.into_iter().map(queued).collect()
+        let codec = self.codec.as_ref();
+        codec.map_or_else(Vec::new, |codec| in_places(codec, payloads, now))
     }
 
     /// Takes what has waited in vain for its repair to bring it back.
@@ -340,6 +313,49 @@ impl Tunnel {
         let of_used = self.paths.iter().filter(is_used).map(usual_rtt).max();
         repair_time(self.slowest(), of_used.unwrap_or_default())
     }
+}
+
+/// The packets of these datagrams in the order of their flows, as they were before they were
+/// numbered, with their numbers. Of old ones only the numbers: the far end may have given up the
+/// connection, and forgotten what it had of them.
+pub(super) fn in_places(codec: &Codec, payloads: Vec<Payload>, now: Instant) -> Vec<(u32, Queued)> {
+    let nothing = |header| {
+        let (bytes, checksum) = (Bytes::new(), Default::default());
+        (header, Packet { bytes, checksum })
+    };
+    // What is read here is not what the far end sent, by which thin packets are restored.
+    let mut reader = codec.afresh();
+    let packets = payloads.into_iter().filter_map(|payload| {
+        let whole = payload.half_of.as_deref();
+        let whole = whole.map_or(&payload.bytes, |whole| &whole.bytes);
+        let bytes = codec.again(whole, false, payload.first_sent, 0)?;
+        let (_, context, content) = codec::split(bytes).ok()?;
+        let forgotten = now.saturating_duration_since(payload.first_sent) >= IDLE;
+        match reader.decode(context, content, None, now)? {
+            Inbound::Numbered(header, _) if forgotten => Some(nothing(header)),
+            Inbound::Source(source, _) if forgotten => Some(nothing(source.header)),
+            Inbound::Numbered(header, packet) => Some((header, packet)),
+            Inbound::Source(source, bytes) => {
+                let checksum = codec::progress(source.partial);
+                Some((source.header, Packet { bytes, checksum }))
+            }
+            // It left before delivery was to be reliable.
+            Inbound::Half(header, ..) => Some(nothing(header)),
+            Inbound::Bare(_)
+            | Inbound::Report(_)
+            | Inbound::Repair(..)
+            | Inbound::Tidings(_)
+            | Inbound::Thin(..)
+            | Inbound::Template
+            | Inbound::Unknown
+            | Inbound::Padding => None,
+        }
+    });
+    let mut packets: Vec<(Header, Packet)> = packets.collect();
+    // Numbers begin just before they wrap.
+    packets.sort_by_key(|(header, _)| (header.flow, header.seq.wrapping_sub(Header::FIRST)));
+    packets.dedup_by_key(|(header, _)| (header.flow, header.seq));
+    packets.into_iter().map(queued).collect()
 }
 
 /// What is sent again for a datagram: the whole that it is half of, where the other end may have

@@ -24,6 +24,7 @@ impl EdgeSide {
     pub(super) fn new(links: usize, purpose: Purpose) -> Self {
         let config = EdgeConfig {
             hubs: vec![HUB],
+            hub_names: Vec::new(),
             server_name: HUB_NAME.into(),
             classes: [(ClassId(0), class("default", Policy::Bond))].into(),
             classifier: Classifier::default(),
@@ -94,6 +95,7 @@ impl EdgeSide {
             EdgeEvent::Authority(_) => {}
             EdgeEvent::Enrolled(_)
             | EdgeEvent::TunnelUp { .. }
+            | EdgeEvent::TunnelMoved { .. }
             | EdgeEvent::TunnelDown { .. }
             | EdgeEvent::Refused { .. }
             | EdgeEvent::Path { .. }

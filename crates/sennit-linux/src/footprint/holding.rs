@@ -116,7 +116,7 @@ impl Holding {
 
     fn route_link(&mut self, link: usize, name: &str) -> Result<(), Error> {
         let interface = Interface::lookup(self.routing.netlink(), name)?;
-        let loosened = self.loosen_reverse_path(name);
+        let loosened = self.loosen_reverse_path(&interface.name);
         self.routing.set_link(link, interface).and(loosened)
     }
 

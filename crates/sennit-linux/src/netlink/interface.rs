@@ -56,22 +56,25 @@ pub struct InterfaceAddress {
     pub net: IpNet,
 }
 
-/// Lower is better: global before link-local, lasting before expiring, IPv4 before IPv6.
+/// Lower is better: what reaches further before what reaches less far (a unique local address,
+/// RFC 4193, has no way to the internet), lasting before expiring, IPv4 before IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     link_local: bool,
+    unique_local: bool,
     deprecated: bool,
     v6: bool,
 }
 
 impl InterfaceAddress {
     fn new(net: IpNet, deprecated: bool) -> Self {
-        let link_local = match net.addr() {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => is_link_local(&address),
+        let (link_local, unique_local) = match net.addr() {
+            IpAddr::V4(address) => (address.is_link_local(), false),
+            IpAddr::V6(address) => (is_link_local(&address), address.is_unique_local()),
         };
         let rank = Rank {
             link_local,
+            unique_local,
             deprecated,
             v6: net.addr().is_ipv6(),
         };
@@ -91,6 +94,7 @@ impl InterfaceAddress {
 #[derive(Clone, Debug)]
 pub struct Interface {
     pub index: u32,
+    /// As the kernel calls it, also where it was looked up by another of its names.
     pub name: String,
     pub mtu: u32,
     pub state: LinkState,
@@ -125,19 +129,20 @@ impl Interface {
         Self::from_link(netlink, name, &link)
     }
 
-    fn from_link(netlink: &mut Netlink, name: &str, link: &LinkMessage) -> Result<Self, Error> {
+    fn from_link(netlink: &mut Netlink, asked: &str, link: &LinkMessage) -> Result<Self, Error> {
         let index = link.header.index;
-        let mtu = link
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                LinkAttribute::Mtu(mtu) => Some(*mtu),
-                _ => None,
-            });
+        let (mut name, mut mtu) = (asked, 0);
+        for attribute in &link.attributes {
+            match attribute {
+                LinkAttribute::IfName(found) => name = found,
+                LinkAttribute::Mtu(found) => mtu = *found,
+                _ => {}
+            }
+        }
         Ok(Self {
             index,
             name: name.to_owned(),
-            mtu: mtu.unwrap_or_default(),
+            mtu,
             state: LinkState::of(link.header.flags),
             addresses: netlink.addresses(index)?,
             routes: netlink.ways_out(index)?,
@@ -146,13 +151,20 @@ impl Interface {
 
     /// The address to send from to the given family: never link-local for IPv6, as hubs are far.
     pub fn source(&self, family: Family) -> Option<IpAddr> {
-        let mut candidates = self
-            .addresses
-            .iter()
-            .filter(|address| Family::of(address.address()) == family);
-        candidates
-            .find(|address| family == Family::V4 || !address.is_link_local())
-            .map(InterfaceAddress::address)
+        self.source_or_kept(family, None)
+    }
+
+    /// The address to send from like [`Self::source`], but `kept` while no other is better: which
+    /// of several equals the kernel names first changes with each new one.
+    pub fn source_or_kept(&self, family: Family, kept: Option<IpAddr>) -> Option<IpAddr> {
+        let fits = |it: &&InterfaceAddress| {
+            Family::of(it.address()) == family && (family == Family::V4 || !it.is_link_local())
+        };
+        let mut candidates = self.addresses.iter().filter(fits);
+        let best = candidates.next()?;
+        let mut equals = candidates.take_while(|it| it.rank == best.rank);
+        let same = equals.find(|it| Some(it.address()) == kept);
+        Some(same.unwrap_or(best).address())
     }
 
     /// The next hop of the best default route, if that has one.
@@ -320,6 +332,7 @@ mod tests {
     fn addresses_rank_by_reach_then_age_then_family() {
         let mut addresses: Vec<_> = [
             ("fe80::1", AddressFlags::Permanent),
+            ("fd00::1", AddressFlags::Permanent),
             ("2001:db8::2", AddressFlags::Deprecated),
             ("169.254.3.4", AddressFlags::Permanent),
             ("2001:db8::1", AddressFlags::Permanent),
@@ -336,10 +349,46 @@ mod tests {
             "192.0.2.1",
             "2001:db8::1",
             "2001:db8::2",
+            "fd00::1",
             "169.254.3.4",
             "fe80::1",
         ];
         assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn a_source_stays_until_another_is_better() {
+        let interface = |addresses: &[(&str, AddressFlags)]| {
+            let usable = addresses.iter();
+            let usable = usable.filter_map(|(ip, flags)| usable_address(&message(ip, 64, *flags)));
+            let mut addresses: Vec<_> = usable.collect();
+            addresses.sort_by_key(|address| address.rank);
+            Interface {
+                index: 3,
+                name: "eth1".into(),
+                mtu: 1500,
+                state: LinkState::Up,
+                addresses,
+                routes: Vec::new(),
+            }
+        };
+        let kept = "2001:db8::1".parse().ok();
+        let source = |addresses: &[(&str, AddressFlags)]| {
+            let source = interface(addresses).source_or_kept(Family::V6, kept);
+            source.map(|it| it.to_string())
+        };
+        let (new, old, lasting) = ("2001:db8::2", "2001:db8::1", AddressFlags::Permanent);
+
+        let both = [(new, lasting), (old, lasting)];
+        assert_eq!(interface(&both).source(Family::V6), new.parse().ok());
+        assert_eq!(source(&both).as_deref(), Some(old));
+        let expiring = [(new, lasting), (old, AddressFlags::Deprecated)];
+        assert_eq!(source(&expiring).as_deref(), Some(new));
+        assert_eq!(source(&[(new, lasting)]).as_deref(), Some(new));
+        assert_eq!(
+            source(&[("fd00::1", lasting), (old, lasting)]).as_deref(),
+            Some(old)
+        );
     }
 
     #[test]

@@ -73,6 +73,19 @@ fn a_point_to_point_interface_needs_no_gateway() {
 }
 
 #[test]
+fn an_interface_that_is_looked_up_by_another_of_its_names_has_that_of_the_kernel() {
+    let Some((host, _other)) = cabled() else {
+        return;
+    };
+    host.sh("ip link property add dev eth1 altname wan-by-port");
+
+    let interface = lookup(&host, "wan-by-port").unwrap();
+
+    assert_eq!(interface.name, "eth1");
+    assert_eq!(interface.index, lookup(&host, "eth1").unwrap().index);
+}
+
+#[test]
 fn an_interface_that_does_not_exist_is_named() {
     let Some(host) = Host::new() else { return };
     for name in ["nope0", "a-name-that-is-too-long", ""] {

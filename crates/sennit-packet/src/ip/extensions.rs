@@ -22,6 +22,7 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Upper, PacketError> {
         offset: IPV6_HEADER,
         fragment: Fragment::default(),
         routed: false,
+        authenticated: false,
     };
     for _ in 0..=MAX_EXTENSIONS {
         let rest = bytes.get(upper.offset..).ok_or(PacketError::Truncated)?;
@@ -38,6 +39,7 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Upper, PacketError> {
                 };
             }
             ROUTING => upper.routed |= rest[3] != 0,
+            AUTHENTICATION => upper.authenticated = true,
             _ => {}
         }
         upper.protocol = Protocol(rest[0]);

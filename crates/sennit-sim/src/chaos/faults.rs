@@ -325,12 +325,12 @@ impl Faults {
         let span = self.while_long();
         let (now, until) = (world.now(), world.now() + span);
         self.edge.be_busy(turns[0], until, now);
-        world.turns(false).every = turns[0];
+        world.turns(false).set_every(turns[0], now);
         if !self.disturbs_hub() {
             return ("busy", format!("turns of {:?} for {span:?}", turns[0]));
         }
         hub.be_busy(turns[1], until, now);
-        world.turns(true).every = turns[1];
+        world.turns(true).set_every(turns[1], now);
         ("busy", format!("turns of {turns:?} for {span:?}"))
     }
 

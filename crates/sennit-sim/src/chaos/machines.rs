@@ -175,7 +175,8 @@ impl World {
             log.note(self.elapsed(), format!("{name} acts again"));
         }
         if is_quick {
-            self.turns(hub).every = Duration::ZERO;
+            let now = self.now();
+            self.turns(hub).set_every(Duration::ZERO, now);
             log.note(self.elapsed(), format!("{name} is fast again"));
         }
     }

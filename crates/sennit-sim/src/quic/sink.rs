@@ -120,6 +120,15 @@ mod tests {
         assert_eq!((ranges.len(), &ranges[0]), (MAX_RANGES, &(1998..=1998)));
     }
 
+    #[test]
+    fn what_another_load_left_on_its_way_is_no_chunk() {
+        let mut sink = Sink::new(crate::SERVER, crate::EDGE, 7);
+        let mut of_tcp = data(0, u32::MAX);
+        of_tcp[9] = 6;
+        sink.handle_packet(&of_tcp, Instant::now());
+        assert_eq!((sink.received(), sink.has.len()), (0, 0));
+    }
+
     fn data(number: u32, chunk: u32) -> Vec<u8> {
         let mut packet = udp(crate::EDGE, crate::SERVER, 7, number, 100);
         set_word(&mut packet, 1, chunk);

@@ -173,6 +173,28 @@ fn the_first_packets_after_an_idle_time_are_not_lost_to_a_link_that_died_meanwhi
     }
 }
 
+/// A link in reserve is asked half as often. When the first one was found to be dead, it was held
+/// to the pace of one in use at once, and said to be dead as well: the class had no path for a
+/// round trip.
+#[test]
+fn a_link_in_reserve_is_not_said_to_be_dead_when_it_becomes_the_first_of_an_idle_site() {
+    for classes in [1, 3] {
+        let links = ["50/20", "20/40"].map(link);
+        let mut world = world_with_tiers(&links, &[1, 2], Policy::Failover, classes);
+        let mut stream = Stream::new(MS * 50, 200, world.now());
+        stream.run(&mut world, SECOND * 5);
+        stream.finish(&mut world);
+        let from = world.edge_events.len();
+        world.blackhole(0, true);
+
+        world.run(SECOND * 120);
+
+        let changed = changes(&world, from);
+        assert_eq!(changed.len(), classes, "{changed:?}");
+        assert!(!is_up(&mut world, "a") && is_up(&mut world, "b"));
+    }
+}
+
 /// Where the only link of the best tier died in an idle time, the next tier takes over as fast as
 /// ever.
 #[test]

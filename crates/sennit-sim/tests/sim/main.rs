@@ -12,6 +12,7 @@ mod chaos;
 mod complaints;
 mod confined;
 mod echo;
+mod elsewhere;
 mod farewells;
 mod flood;
 mod handshakes;

@@ -5,9 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_core::{Delivery, Policy};
+use sennit_core::{Delivery, PathState, Policy};
+use sennit_engine::facts::PathStatus;
 use sennit_netem::Loss;
-use sennit_sim::{EDGE, SERVER, World, class, number, udp};
+use sennit_sim::{EDGE, SERVER, Stream, World, class, number, udp};
 
 use crate::{MS, SECOND, link};
 
@@ -159,6 +160,23 @@ fn a_hub_that_started_anew_is_missed_soon_though_the_first_link_is_gone() {
     }
 }
 
+/// What other classes heard on the same ways counted as heard, so a class that was idle learned of
+/// it minutes later.
+#[test]
+fn an_idle_class_misses_a_hub_that_started_anew_soon_after_the_others() {
+    let links = [link("20/10"), link("20/30"), link("20/20")];
+    let classes = ["busy", "idle"].map(|name| class(name, Policy::Bond));
+    let (classes, begin) = (classes.to_vec(), Instant::now());
+    let mut world = World::with_classes(&links, classes, Default::default(), 1, begin);
+    assert!(world.connect(3));
+    let mut stream = Stream::new(20 * MS, 300, world.now());
+    stream.run(&mut world, 8 * SECOND);
+    world.restart_hub();
+    stream.run(&mut world, 4 * SECOND);
+    let up = world.hub.status().into_iter().filter(|tunnel| tunnel.up);
+    assert_eq!(up.count(), 2, "{:?}", world.edge.status());
+}
+
 /// Attempts that failed during an outage counted against the first one after it: the link waited
 /// for up to eight seconds.
 #[test]
@@ -230,6 +248,62 @@ fn an_edge_that_slept_repeats_nothing_under_reliable_delivery() {
     }
 }
 
+/// The hub had not heard of it, and sent all that was under way once more, with the new numbers
+/// of the next tunnel.
+#[test]
+fn what_left_under_reliable_delivery_comes_once_though_a_reload_ends_that() {
+    let mut class = class("default", Policy::Bond);
+    class.treatment.delivery = Delivery::Reliable;
+    let (links, begin) = ([link("20/10"), link("20/30")], Instant::now());
+    let mut world = World::with_classes(&links, vec![class], Default::default(), 1, begin);
+    assert!(world.connect(2));
+    (0..2).for_each(|link| world.blackhole_one_way(link, true, true));
+    for number in 0..20 {
+        world.send_from_hub(&udp(SERVER, EDGE, 7, number, 300));
+        world.run(MS);
+    }
+    world.run(100 * MS);
+    assert_eq!(world.at_edge.len(), 20);
+    world.reload(|classes| {
+        let treated = classes.values_mut().map(|class| &mut class.treatment);
+        treated.for_each(|it| it.delivery = Delivery::Repair);
+    });
+    let (site, now) = (world.hub.status()[0].site.clone(), world.now());
+    let site = site.expect("it has a name");
+    world.hub.expel(&site, "to be sure", now);
+    world.run(SECOND);
+    (0..2).for_each(|link| world.blackhole_one_way(link, true, false));
+    world.run(10 * SECOND);
+    assert!(world.hub.status().iter().any(|tunnel| tunnel.up));
+    assert_eq!(world.at_edge.len(), 20, "some came twice");
+}
+
+/// The hub knew no connection ID for the path yet when its address changed, answered there, and was
+/// never heard on it again.
+#[test]
+fn a_path_whose_address_changes_while_it_is_opened_carries_soon() {
+    let links = [link("20/10"), link("20/30")];
+    // Their losses take the connection IDs, but not the request for a tunnel.
+    for seed in [16, 31, 38] {
+        let mut world = World::new(&links, Policy::Bond, seed, Instant::now());
+        world.change(0, |config| config.loss = Loss::Random(0.5));
+        world.blackhole_one_way(1, false, true);
+        assert!(world.run_until(5 * SECOND, |world| world.edge.status()[0].up));
+        world.run(150 * MS);
+        world.move_to(1, "198.51.102.77".parse().unwrap());
+        world.run(200 * MS);
+        world.blackhole_one_way(1, false, false);
+        world.run(1500 * MS);
+        world.change(0, |config| config.loss = Loss::Random(0.0));
+        let mut stream = Stream::new(20 * MS, 300, world.now());
+        stream.run(&mut world, 6 * SECOND);
+        for status in [world.edge.status(), world.hub.status()] {
+            let up = |path: &&PathStatus| path.state == PathState::Up;
+            assert_eq!(status[0].paths.iter().filter(up).count(), 2, "{status:?}");
+        }
+    }
+}
+
 /// noq validates a peer's new port for three probe timeouts of the round trip that was, and never
 /// again: with a longer one the hub said nothing for three seconds, and after that on another path
 /// only, which the edge did not hear if that was dead.
@@ -297,6 +371,26 @@ fn a_hub_that_starts_anew_between_its_two_answers_is_missed_soon() {
     world.restart_hub();
     let is_up = world.run_until(2600 * MS, |world| world.edge.status()[0].up);
     assert!(is_up, "{:?}", world.edge.status());
+}
+
+/// The hub that started anew had acknowledged the request, but its answer was lost. An edge that
+/// had nothing under way took that for a hub with much to do, for four seconds.
+#[test]
+fn a_hub_whose_answer_is_lost_as_it_starts_anew_is_missed_soon() {
+    for (seed, restarts_after) in [(38, 300), (40, 260)] {
+        let mut world = World::new(&[link("20/30")], Policy::Bond, seed, Instant::now());
+        let asks = world.run_until(SECOND, |world| {
+            world.edge.status()[0].reason == "waiting for the hub's answer"
+        });
+        assert!(asks, "{:?}", world.edge.status());
+        world.change(0, |config| config.loss = Loss::Random(0.4));
+        world.run(restarts_after * MS);
+        world.change(0, |config| config.loss = Loss::Random(0.0));
+        assert!(!world.edge.status()[0].up);
+        world.restart_hub();
+        let is_up = world.run_until(2600 * MS, |world| world.edge.status()[0].up);
+        assert!(is_up, "{:?}", world.edge.status());
+    }
 }
 
 /// The handshake went on from the address that the modem had lost, for four seconds.

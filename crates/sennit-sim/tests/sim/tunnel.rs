@@ -10,7 +10,7 @@ use rand_pcg::{
     Pcg64Mcg,
     rand_core::{Rng, SeedableRng},
 };
-use sennit_core::{ClassId, Classifier, PathState, Policy, Worth};
+use sennit_core::{ClassId, Classifier, Delivery, PathState, Policy, Worth};
 use sennit_engine::{EdgeEvent, Timer, Woken, facts::PathStatus};
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
 use sennit_packet::{
@@ -506,6 +506,28 @@ fn idle_paths_stay_up_for_an_hour() {
     world.send_from_edge(&udp(EDGE, SERVER, 7, 1, 100));
     world.run(MS * 50);
     assert_eq!(world.at_hub.len(), 1);
+}
+
+/// Times of sending wrap after 71 minutes. What was sent 36 minutes later seemed to be older, and
+/// what had not come by then was not waited for.
+#[test]
+fn order_is_restored_after_an_idle_hour() {
+    let links = [link(10, 10), link(10, 40)];
+    let mut class = class("default", Policy::Bond);
+    class.treatment.delivery = Delivery::Datagram;
+    let rules = Classifier::default();
+    let mut world = World::with_classes(&links, vec![class], rules, 1, Instant::now());
+    assert!(world.connect(2), "{:?}", world.edge.status());
+    for idle in [0, 36, 50, 60] {
+        world.run(MS * idle * 60_000);
+        let mut stream = Stream::new(MS, 1200, world.now());
+        stream.run(&mut world, MS * 2000);
+        stream.finish(&mut world);
+        let order = world.hub.status()[0].stats.order;
+        let disorder = (stream.disordered, order.missed);
+        assert_eq!(disorder, (0, 0), "after {idle} min: {order:?}");
+        assert!(order.held > 0);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Role,
     call::{Call, check_role},
-    live,
+    live, portions,
     problem::Problem,
     watch::{Paths, Scope},
 };
@@ -182,7 +182,7 @@ pub(super) async fn events(call: Call) -> Result<Response, Problem> {
         wait_seconds: None,
     };
     if call.wants_stream() {
-        return live::events(Arc::clone(&call.shared), &wanted);
+        return live::events(&call, &wanted).await;
     }
     json(&call.shared.journal.read(&wanted))
 }
@@ -198,24 +198,22 @@ pub(super) async fn history(call: Call) -> Result<Response, Problem> {
         call.shared.archive.clone(),
         call.query.get("series").cloned(),
     );
-    let read = move || archive.read(step, since, series.as_deref());
-    // A year of all series is millions of rows.
+    let read = move || {
+        let history = archive.read(step, since, series.as_deref());
+        history.map(|it| serde_json::to_vec(&it).expect("a document becomes JSON"))
+    };
     call.shared.watch.wait_apart().await?;
-    json(
-        &call
-            .shared
-            .watch
-            .in_background(read)
-            .await?
-            .map_err(|error| {
-                let status = StatusCode::SERVICE_UNAVAILABLE;
-                Problem::new(
-                    status,
-                    "no_history",
-                    format!("the history cannot be read: {error}"),
-                )
-            })?,
-    )
+    // A year of all series is millions of rows.
+    let place = portions::place(&call.shared, &call.client).await?;
+    let read = call.shared.watch.in_background(read).await?;
+    let text = read.map_err(|error| {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let detail = format!("the history cannot be read: {error}");
+        Problem::new(status, "no_history", detail)
+    })?;
+    let mut answer = json_text(text.into());
+    answer.extensions_mut().insert(place);
+    Ok(answer)
 }
 
 pub(super) async fn metrics(call: Call) -> Result<Response, Problem> {

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::{
     Role, Shared,
     problem::Problem,
+    seats::Client,
     watch::{Paths, Scope},
 };
 use crate::status::Status;
@@ -22,15 +23,17 @@ pub(super) const CONFIG_BYTES: usize = 2 << 20;
 /// For the body of a request.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Who asks.
-#[derive(Clone, Copy, Debug)]
+/// Who asks, and over which connection.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     pub(super) role: Option<Role>,
+    pub(super) client: Arc<Client>,
 }
 
 /// One request, read and allowed.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
+    pub(super) client: Arc<Client>,
     pub(super) path: BTreeMap<String, String>,
     pub(super) query: BTreeMap<String, String>,
     pub(super) role: Option<Role>,

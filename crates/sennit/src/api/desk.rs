@@ -45,10 +45,7 @@ impl Desk {
             let _turn = turn;
             work()
         });
-        done.await.map_err(|_| {
-            let status = axum::http::StatusCode::INTERNAL_SERVER_ERROR;
-            Problem::new(status, "internal", "the answer could not be made")
-        })
+        done.await.map_err(|_| Problem::internal())
     }
 }
 

@@ -8,7 +8,13 @@ use futures_util::stream;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::{Shared, problem::Problem, seats::Busy, watch::Scope};
+use super::{
+    Shared,
+    call::Call,
+    problem::Problem,
+    seats::{AT_ONCE, Stay},
+    watch::Scope,
+};
 use crate::journal::{Record, Wanted};
 
 /// Between two looks: what a person follows.
@@ -24,7 +30,7 @@ struct Viewer {
     /// The last event that was taken from the journal.
     after: u64,
     events: VecDeque<Record>,
-    _room: Busy,
+    _place: Stay,
 }
 
 /// What there is to tell.
@@ -36,18 +42,19 @@ enum Due {
 }
 
 /// A `status` event each second, and an `event` for each that is noted.
-pub(super) fn status(shared: Arc<Shared>, scope: Scope) -> Result<Response, Problem> {
+pub(super) async fn status(call: Call) -> Result<Response, Problem> {
+    let scope = call.scope()?;
     let mut ticks = interval(EVERY);
     // A viewer that was slow gets the newest, and not all that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut viewer = Viewer::new(shared)?;
+    let mut viewer = Viewer::new(&call).await?;
     viewer.status = Some((ticks, scope));
     Ok(viewer.stream())
 }
 
 /// An `event` for each that is wanted, and for each that is noted from now on.
-pub(super) fn events(shared: Arc<Shared>, wanted: &Wanted) -> Result<Response, Problem> {
-    let mut viewer = Viewer::new(shared)?;
+pub(super) async fn events(call: &Call, wanted: &Wanted) -> Result<Response, Problem> {
+    let mut viewer = Viewer::new(call).await?;
     if *wanted != Wanted::default() {
         viewer.events = viewer.shared.journal.read(wanted).events.into();
         viewer.after = viewer.events.back().map_or(viewer.after, |last| last.id);
@@ -56,9 +63,11 @@ pub(super) fn events(shared: Arc<Shared>, wanted: &Wanted) -> Result<Response, P
 }
 
 impl Viewer {
-    fn new(shared: Arc<Shared>) -> Result<Self, Problem> {
+    async fn new(call: &Call) -> Result<Self, Problem> {
+        let shared = Arc::clone(&call.shared);
         let full = || Problem::too_many(5, "too many streams are open");
-        let room = shared.seats.stream().ok_or_else(full)?;
+        let place = shared.seats.streams.enter(&call.client, AT_ONCE).await;
+        let place = place.ok_or_else(full)?;
         let mut newest = shared.journal.newest();
         let after = *newest.borrow_and_update();
         Ok(Self {
@@ -67,7 +76,7 @@ impl Viewer {
             newest,
             after,
             events: VecDeque::new(),
-            _room: room,
+            _place: place,
         })
     }
 

@@ -59,7 +59,12 @@ pub(super) fn router(shared: &Arc<Shared>) -> Router {
         let shared = Arc::clone(shared);
         let handler = move |request: Request| async move {
             let page = match (file.path, request.extensions().get::<Caller>()) {
-                ("/", Some(&Caller { role: Some(role) })) => {
+                (
+                    "/",
+                    Some(&Caller {
+                        role: Some(role), ..
+                    }),
+                ) => {
                     let status = status_of(&shared).await;
                     status.and_then(|status| with_status(file.plain, &status, role))
                 }

@@ -76,6 +76,12 @@ impl Problem {
         }
     }
 
+    /// The fault is the daemon's.
+    pub(super) fn internal() -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "internal", "the answer could not be made")
+    }
+
     /// What a daemon refused.
     pub(super) fn refused(refused: &crate::control::Refused) -> Self {
         let status = match refused.code.as_str() {

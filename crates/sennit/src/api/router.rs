@@ -62,8 +62,8 @@ fn with_headers(mut response: Response) -> Response {
 
 async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
-    let caller = parts.extensions.get::<Caller>();
-    let role = caller.and_then(|caller| caller.role);
+    let caller = parts.extensions.get::<Caller>().cloned();
+    let Caller { role, client } = caller.unwrap_or_default();
     check_role(role, route.role)?;
     let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
         .map_err(|error| Problem::bad_request(error.body_text()))?
@@ -87,6 +87,7 @@ async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<
     let call = Call {
         path: path.collect(),
         shared,
+        client,
         query,
         role,
         body,

@@ -2,7 +2,7 @@
 //!
 //! [`routes`] is the one place that says so; router and OpenAPI description follow it.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin};
 
 use axum::{http::Method, response::Response};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -168,9 +168,7 @@ fn watching() -> Vec<Route> {
                 "/v1/live",
                 "The status each second, as `status` events, and what happens, as `event` events",
                 Gives::Events,
-                |call| {
-                    Box::pin(async move { live::status(Arc::clone(&call.shared), call.scope()?) })
-                },
+                |call| Box::pin(live::status(call)),
             )
         },
         Route {

@@ -1,114 +1,204 @@
-//! How many connections there may be.
+//! How many connections there may be, and how many of them may have what costs much.
 //!
 //! Who comes when all seats are taken gets that of whoever has sat idle for longest; so a crowd of
-//! idle or slow clients keeps nobody out.
+//! idle or slow clients keeps nobody out. Streams of live data and large answers have places of
+//! their own, each kind in a [`Room`]. When all of those are taken, one that does not take what it
+//! is sent has to leave for the next.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 /// Connections at once: a page has up to six, a monitor one.
 pub(super) const SEATS: usize = 256;
 /// Of them with a stream of live data.
 const STREAMS: usize = 64;
+/// Of them with a large answer that is not sent yet: one may be all that a hub has kept of a year.
+const ANSWERS: usize = 4;
+/// Who takes nothing of what it is sent for so long may lose its place.
+const STUCK: Duration = Duration::from_secs(10);
+/// Who has had the place of an answer for so long may lose it, also if it takes that in sips.
+const SENT_WITHIN: Duration = Duration::from_secs(60);
+/// Until one that has to leave is gone.
+pub(super) const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// All seats.
-#[derive(Debug, Default)]
+/// All seats, and the places that few of those who sit may have.
+#[derive(Debug)]
 pub(super) struct Seats {
-    taken: Mutex<Vec<Place>>,
-    streams: Arc<AtomicUsize>,
-    next: AtomicUsize,
+    taken: Mutex<Vec<Arc<Client>>>,
+    pub(super) streams: Room,
+    pub(super) answers: Room,
 }
 
-#[derive(Debug)]
-struct Place {
-    number: usize,
-    busy: Arc<AtomicUsize>,
-    leave: Arc<Notify>,
+impl Default for Seats {
+    fn default() -> Self {
+        Self {
+            taken: Mutex::default(),
+            streams: Room::new(STREAMS, Duration::MAX),
+            answers: Room::new(ANSWERS, SENT_WITHIN),
+        }
+    }
+}
+
+/// One connection, as those see it who want its place.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    /// Requests of it that are served now.
+    busy: AtomicUsize,
+    /// Since when it does not take what it is sent.
+    waits: Mutex<Option<Instant>>,
+    /// Notified when it has to leave.
+    pub(super) leave: Notify,
+}
+
+impl Client {
+    /// Whether it takes what it is sent.
+    pub(super) fn note(&self, takes: bool) {
+        let mut waits = lock(&self.waits);
+        match takes {
+            true => *waits = None,
+            false => _ = waits.get_or_insert_with(Instant::now),
+        }
+    }
+
+    fn is_stuck(&self) -> bool {
+        lock(&self.waits).is_some_and(|since| since.elapsed() >= STUCK)
+    }
 }
 
 /// One connection's seat.
 pub(super) struct Seat {
     seats: Arc<super::Shared>,
-    number: usize,
-    busy: Arc<AtomicUsize>,
-    /// Notified when it has to leave.
-    pub(super) leave: Arc<Notify>,
+    pub(super) client: Arc<Client>,
 }
 
-/// Says that a seat's connection is served now, until it is dropped.
+/// Says that a connection is served now, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<AtomicUsize>);
+pub(super) struct Busy(Arc<Client>);
 
 impl Busy {
-    fn new(counter: Arc<AtomicUsize>) -> Self {
-        counter.fetch_add(1, Ordering::AcqRel);
-        Self(counter)
+    /// The connection.
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.0
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Seat {
     /// Takes a seat; nothing if all are taken and busy.
     pub(super) fn take(shared: &Arc<super::Shared>) -> Option<Self> {
-        let seats = &shared.seats;
-        let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = lock(&shared.seats.taken);
         if taken.len() >= SEATS {
-            let idle = |place: &Place| place.busy.load(Ordering::Acquire) == 0;
+            let idle = |client: &Arc<Client>| client.busy.load(Ordering::Acquire) == 0;
             let oldest = taken.iter().position(idle)?;
             taken.remove(oldest).leave.notify_one();
         }
-        let place = Place {
-            number: seats.next.fetch_add(1, Ordering::Relaxed),
-            busy: Arc::default(),
-            leave: Arc::default(),
-        };
-        let seat = Self {
+        let client = Arc::<Client>::default();
+        taken.push(Arc::clone(&client));
+        Some(Self {
             seats: Arc::clone(shared),
-            number: place.number,
-            busy: Arc::clone(&place.busy),
-            leave: Arc::clone(&place.leave),
-        };
-        taken.push(place);
-        Some(seat)
+            client,
+        })
     }
 
     /// It is served until the answer is dropped, and has sat idle for least time after that.
     pub(super) fn serve(&self) -> Busy {
-        let mut taken = self.lock();
-        if let Some(at) = taken.iter().position(|it| it.number == self.number) {
-            let place = taken.remove(at);
-            taken.push(place);
+        let mut taken = lock(&self.seats.seats.taken);
+        if let Some(at) = taken.iter().position(|it| Arc::ptr_eq(it, &self.client)) {
+            let client = taken.remove(at);
+            taken.push(client);
         }
-        Busy::new(Arc::clone(&self.busy))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {
-        let taken = self.seats.seats.taken.lock();
-        taken.unwrap_or_else(PoisonError::into_inner)
+        self.client.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(&self.client))
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.lock().retain(|place| place.number != self.number);
+        lock(&self.seats.seats.taken).retain(|it| !Arc::ptr_eq(it, &self.client));
     }
 }
 
-impl Seats {
-    /// Room for a stream; nothing if there are too many.
-    pub(super) fn stream(&self) -> Option<Busy> {
-        if self.streams.load(Ordering::Acquire) >= STREAMS {
-            return None;
+/// Places for what costs much.
+#[derive(Debug)]
+pub(super) struct Room {
+    places: Arc<Semaphore>,
+    /// In the order in which they came.
+    guests: Guests,
+    /// Whoever has been there for longer has to leave for another.
+    longest: Duration,
+}
+
+type Guests = Arc<Mutex<Vec<(Instant, Arc<Client>)>>>;
+
+/// One of its places, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Stay {
+    guests: Guests,
+    client: Arc<Client>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Room {
+    fn new(places: usize, longest: Duration) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            guests: Guests::default(),
+            longest,
         }
-        Some(Busy::new(Arc::clone(&self.streams)))
     }
+
+    /// A place for a connection, if there is one within `patience`.
+    pub(super) async fn enter(&self, client: &Arc<Client>, patience: Duration) -> Option<Stay> {
+        if self.places.available_permits() == 0 {
+            self.dismiss();
+        }
+        let place = timeout(patience, Arc::clone(&self.places).acquire_owned()).await;
+        let place = place.ok()?.ok()?;
+        lock(&self.guests).push((Instant::now(), Arc::clone(client)));
+        Some(Stay {
+            guests: Arc::clone(&self.guests),
+            client: Arc::clone(client),
+            _place: place,
+        })
+    }
+
+    /// Has the first one leave who may be sent away.
+    fn dismiss(&self) {
+        let mut guests = lock(&self.guests);
+        let may_go = |(since, client): &(Instant, Arc<Client>)| {
+            client.is_stuck() || since.elapsed() >= self.longest
+        };
+        if let Some(at) = guests.iter().position(may_go) {
+            guests.remove(at).1.leave.notify_one();
+        }
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut guests = lock(&self.guests);
+        let own = |(_, client): &(Instant, Arc<Client>)| Arc::ptr_eq(client, &self.client);
+        if let Some(at) = guests.iter().position(own) {
+            guests.remove(at);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

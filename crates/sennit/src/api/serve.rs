@@ -20,6 +20,7 @@ use axum::{
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use rustls::{
     ServerConfig,
     pki_types::{
@@ -40,8 +41,9 @@ use tower::ServiceExt as _;
 use super::{
     ApiError, Shared,
     access::{Peer, Wish},
-    call, page,
+    call, page, portions,
     problem::Problem,
+    reader::Reader,
     router,
     seats::{Busy, Seat},
 };
@@ -52,6 +54,9 @@ use crate::config::{ApiConfig, read_regular_file};
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// A head is a few hundred bytes; a browser's with many cookies has a few thousand.
 const HEAD_BYTES: usize = 16 << 10;
+/// What the kernel takes for a client that does not read. By itself it would take megabytes, and
+/// such a client would pass for one that reads for minutes.
+const SEND_BUFFER: usize = 256 << 10;
 /// Accepting fails for want of descriptors, which takes a while to pass.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -113,6 +118,7 @@ pub(super) async fn run(
             let opened = opened.and_then(|()| tokio::net::UnixStream::from_std(client));
             match (opened, Seat::take(&shared)) {
                 (Ok(client), Some(seat)) => {
+                    let client = Reader::new(client, &seat.client);
                     converse(client, Peer::Local, seat, shared, router).await;
                 }
                 (Err(error), _) => tracing::debug!(%error, "API client"),
@@ -144,16 +150,18 @@ async fn accept(
             continue;
         };
         let _ = client.set_nodelay(true);
+        let _ = sockopt::set_socket_send_buffer_size(&client, SEND_BUFFER);
+        let client = Reader::new(client, &seat.client);
         let peer = Peer::Remote(address.ip());
         let (tls, shared, router) = (tls.clone(), Arc::clone(&shared), router.clone());
         tokio::spawn(async move {
             match tls {
                 None => converse(client, peer, seat, shared, router).await,
                 Some(tls) => {
-                    let leave = Arc::clone(&seat.leave);
+                    let own = Arc::clone(&seat.client);
                     let handshake = timeout(HEAD_WITHIN, tls.accept(client));
                     tokio::select! {
-                        () = leave.notified() => {}
+                        () = own.leave.notified() => {}
                         shaken = handshake => if let Ok(Ok(client)) = shaken {
                             converse(client, peer, seat, shared, router).await;
                         }
@@ -172,7 +180,7 @@ async fn converse(
     shared: Arc<Shared>,
     router: Router,
 ) {
-    let leave = Arc::clone(&seat.leave);
+    let own = Arc::clone(&seat.client);
     let seat = Arc::new(seat);
     let service = service_fn(|request: Request<Incoming>| {
         let busy = seat.serve();
@@ -186,7 +194,7 @@ async fn converse(
         .max_buf_size(HEAD_BYTES);
     let connection = pin!(server.serve_connection(TokioIo::new(client), service));
     tokio::select! {
-        () = leave.notified() => {}
+        () = own.leave.notified() => {}
         done = connection => if let Err(error) = done {
             tracing::debug!(%error, "API client");
         }
@@ -211,16 +219,22 @@ fn answer(
     let role = shared
         .access
         .admit(peer, wish, headers, host.as_deref(), Instant::now());
+    let shared = Arc::clone(shared);
     async move {
+        let client = Arc::clone(busy.client());
         let mut request = request.map(Body::new);
         match role {
             Ok(role) => {
-                request.extensions_mut().insert(call::Caller { role });
+                let caller = call::Caller {
+                    role,
+                    client: Arc::clone(&client),
+                };
+                request.extensions_mut().insert(caller);
                 let answer = router.oneshot(request).await.into_response();
                 let of = answer.headers().get(header::CONTENT_TYPE);
                 if of.is_none_or(|it| it != "text/event-stream") {
                     // Who takes it slowly is idle.
-                    return answer;
+                    return portions::send(answer, &shared, &client).await;
                 }
                 // Who looks at live data is not, and there is room for so many.
                 let until_sent = move |frame| {

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use serde_json::Value;
 
 use self::redact::Redaction;
 use super::{Exit, Failure, find_config, output, reload, starter};
@@ -16,11 +17,20 @@ use crate::config::{self, Config, EdgeConfig, Salvaged};
 use crate::control::Request;
 use crate::daemon::edge::doctor;
 use crate::date;
+use crate::journal::{self, Events, Record, Wanted};
+use crate::status::{self, Status};
 
 /// A daemon that does not answer is part of the report.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Lines of the journal.
 const LINES: &str = "200";
+/// Events that are in it.
+const NEWEST: Wanted = Wanted {
+    after: None,
+    since_seconds: None,
+    limit: Some(200),
+    wait_seconds: None,
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,8 +39,10 @@ Examples:
   sennit bugreport --output report.txt
 
 Public addresses, hardware addresses, URLs, tokens, and the names of this host, its sites and the hosts in its
-config become numbered words, the same ones everywhere. No key is in it, nor what the config has under the key
-of a secret. Nothing is sent anywhere: look at it, and send it yourself.")]
+config become numbered words, the same ones everywhere. Private addresses stay, as those of LANs, of providers
+that translate (100.64.0.0/10) and inside the tunnel: they say how things hang together, and not where you are.
+No key is in it, nor what the config has under the key of a secret. Nothing is sent anywhere: look at it, and
+send it yourself.")]
 pub(super) struct BugreportArgs {
     /// The daemon's config [default: the edge's, else the hub's, in /etc/sennit]
     #[arg(long, value_name = "FILE")]
@@ -52,15 +64,13 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     names::hide(&mut redaction, text);
     let config = Config::load(&file).ok().map(|loaded| loaded.config);
     let of_config = source.is_ok().then(|| config::salvage(text.as_bytes()));
-    let daemon = daemon(args.control.as_deref(), of_config.as_ref());
-    if let Ok(status) = &daemon {
-        // Those of a hub that are away have no tunnel.
-        for (list, name) in [("tunnels", "site"), ("sites", "name")] {
-            let sites = status[list].as_array().into_iter().flatten();
-            let sites = sites.filter_map(|it| it[name].as_str());
-            sites.for_each(|site| redaction.hide(site, "site"));
-        }
-    }
+    let ask = |request: Request| ask(args.control.as_deref(), of_config.as_ref(), &request);
+    let daemon = ask(Request::Status);
+    let events = ask(Request::Events { wanted: NEWEST });
+    daemon
+        .iter()
+        .for_each(|status| hide_sites(&mut redaction, status));
+    let why = daemon.as_ref().map_or_else(String::clone, why);
     let daemon = daemon.map_or_else(|why| why, |status| format!("{status:#}"));
     let sections = [
         ("version", format!("sennit {}", env!("CARGO_PKG_VERSION"))),
@@ -71,6 +81,11 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
             source.unwrap_or_else(|error| format!("{}: {error}", file.display())),
         ),
         ("status", daemon),
+        ("why", why),
+        (
+            "events",
+            events.map_or_else(|_| kept(config.as_ref()), lines),
+        ),
         ("doctor", examine(config.as_ref())),
         ("addresses", said("ip", &["-details", "address"])),
         (
@@ -82,7 +97,7 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
             "routes of IPv6",
             said("ip", &["-6", "route", "show", "table", "all"]),
         ),
-        ("journal", journal(&file, config.as_ref())),
+        ("journal", log(&file, config.as_ref())),
     ];
     let mut text = String::new();
     for (title, body) in sections {
@@ -98,13 +113,54 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The daemon's status, or why there is none.
-fn daemon(control: Option<&Path>, config: Option<&Salvaged>) -> Result<serde_json::Value, String> {
+/// Hides the names of the sites of which a status tells.
+fn hide_sites(redaction: &mut Redaction, status: &Value) {
+    // Those of a hub that are away have no tunnel.
+    for (list, name) in [("tunnels", "site"), ("sites", "name")] {
+        let sites = status[list].as_array().into_iter().flatten();
+        let sites = sites.filter_map(|it| it[name].as_str());
+        sites.for_each(|site| redaction.hide(site, "site"));
+    }
+}
+
+/// What the daemon answers, or why it does not.
+fn ask(
+    control: Option<&Path>,
+    config: Option<&Salvaged>,
+    request: &Request,
+) -> Result<Value, String> {
     let client = reload::connect(control, config, PATIENCE);
     let mut client = client.map_err(|failure| failure.to_string())?;
-    client
-        .request(&Request::Status)
-        .map_err(|error| error.to_string())
+    client.request(request).map_err(|error| error.to_string())
+}
+
+/// Why each link carries what it carries.
+fn why(status: &Value) -> String {
+    let status = serde_json::from_value::<Status>(status.clone());
+    let told = status.map(|status| status::render_reasons(&status::reasons(&status, None)));
+    told.unwrap_or_else(|error| error.to_string())
+}
+
+/// The events that a daemon tells, a line for each.
+fn lines(events: Value) -> String {
+    let events = serde_json::from_value::<Events>(events);
+    events.map_or_else(|error| error.to_string(), |events| in_lines(&events))
+}
+
+/// The events that a daemon has left which does not answer.
+fn kept(config: Option<&Config>) -> String {
+    let file = match config {
+        Some(Config::Hub(hub)) => hub.state.join("hub-journal.db"),
+        Some(Config::Edge(edge)) => edge.records.join("edge-journal.db"),
+        None => return "no daemon answers, and the config is not valid".into(),
+    };
+    let found = journal::read_file(&file, &NEWEST);
+    found.map_or_else(|error| error, |events| in_lines(&events))
+}
+
+fn in_lines(events: &Events) -> String {
+    let line = |it: &Record| format!("{}  {}\n", it.time, it.text.replace(char::is_control, "?"));
+    events.events.iter().map(line).collect()
 }
 
 fn examine(config: Option<&Config>) -> String {
@@ -123,8 +179,8 @@ fn system() -> String {
     format!("{}{}", read("/proc/version"), read("/etc/os-release"))
 }
 
-/// Of the daemon with this config, or of all where no unit reads it.
-fn journal(file: &Path, config: Option<&Config>) -> String {
+/// The log of the daemon with this config, or of all where no unit reads it.
+fn log(file: &Path, config: Option<&Config>) -> String {
     let role = match config {
         Some(Config::Hub(_)) => "hub",
         Some(Config::Edge(_)) | None => "edge",

@@ -1,13 +1,24 @@
-//! `sennit sites allow`, `deny` and `reach`: what a hub lets a site do.
+//! `sennit sites allow`, `deny`, `reach` and `forget`: what a hub lets a site do.
 
 use std::time::SystemTime;
 
-use super::{DenyArgs, Exit, Failure, GrantArgs, ReachArgs, output};
+use clap::Args;
+
+use super::{DenyArgs, Exit, Failure, GrantArgs, ReachArgs, StateArg, output};
 use crate::config::Prefix;
 use crate::lan;
 use crate::reach::Reach;
 use crate::site::SiteName;
 use crate::store::Store;
+
+#[derive(Debug, Args)]
+pub(super) struct ForgetArgs {
+    /// Name of the site
+    #[arg(value_name = "SITE")]
+    site: SiteName,
+    #[command(flatten)]
+    state: StateArg,
+}
 
 pub(super) fn allow(args: &GrantArgs) -> Result<Exit, Failure> {
     let mut store = Store::open(&args.state.dir)?;
@@ -17,7 +28,7 @@ pub(super) fn allow(args: &GrantArgs) -> Result<Exit, Failure> {
     }
     check(&store, &args.prefixes)?;
     let granted = store.allow(&args.site, &args.prefixes)?;
-    warn_of_public(&args.prefixes);
+    warn(&store, &args.site, &args.prefixes)?;
     list(&args.site, &granted)
 }
 
@@ -61,7 +72,39 @@ pub(super) fn check(store: &Store, prefixes: &[Prefix]) -> Result<(), Failure> {
     Ok(checked.try_for_each(|it| it)?)
 }
 
-pub(super) fn warn_of_public(prefixes: &[Prefix]) {
+pub(super) fn forget(args: &ForgetArgs) -> Result<Exit, Failure> {
+    Store::open(&args.state.dir)?.forget(&args.site)?;
+    output::say!(
+        "Site `{0}` is forgotten: who still has a token or a certificate of it is refused.",
+        args.site
+    );
+    Ok(Exit::Ok)
+}
+
+/// Warns of what was granted to a site and may be hardly meant.
+pub(super) fn warn(store: &Store, site: &SiteName, prefixes: &[Prefix]) -> Result<(), Failure> {
+    warn_of_public(prefixes);
+    let sites = store.sites(SystemTime::now())?;
+    let others = sites
+        .iter()
+        .filter(|it| it.name != *site && it.revoked.is_none());
+    for other in others {
+        let touched = |prefix: &&Prefix| {
+            let mut granted = other.granted.iter();
+            granted.any(|held| held.contains(*prefix) || prefix.contains(held))
+        };
+        for prefix in prefixes.iter().filter(touched) {
+            output::say!(
+                "warning: site `{}` may announce {prefix} too, or a part of it: who announces it \
+                 first has it, and the other is refused",
+                other.name
+            );
+        }
+    }
+    Ok(())
+}
+
+fn warn_of_public(prefixes: &[Prefix]) {
     for prefix in prefixes.iter().filter(|prefix| !lan::is_private(prefix)) {
         output::say!(
             "warning: {prefix} is public space: what the hub and all sites send there goes to this \

@@ -128,6 +128,7 @@ fn devices_of(file: &Salvaged) -> Vec<DeviceName> {
 
 fn cleanup_device(device: &DeviceName, keep_block: bool) -> Result<(), Failure> {
     let directory = Path::new(config::RUN_DIRECTORY);
+    let before = Left::of(device);
     let (cleaned, but) = match keep_block {
         true => (
             sennit_linux::cleanup_but_block(device, directory).map(drop),
@@ -137,8 +138,54 @@ fn cleanup_device(device: &DeviceName, keep_block: bool) -> Result<(), Failure> 
     };
     cleaned?;
     nameservers::restore(device);
+    let gone = before.gone_by(&Left::of(device));
+    if !gone.is_empty() {
+        output::say!("Removed of {device}: {}.", gone.join("; "));
+    }
     output::say!("Nothing of {device} is left on this host{but}.");
     Ok(())
+}
+
+/// What of a device is on this host.
+struct Left {
+    routes: usize,
+    rules: usize,
+    blocked: Vec<String>,
+    names: bool,
+}
+
+impl Left {
+    /// Nothing where it cannot be seen.
+    fn of(device: &DeviceName) -> Self {
+        let (routes, rules) = sennit_linux::count_left(device).unwrap_or_default();
+        let blocked = sennit_linux::find_blocked(device).unwrap_or_default();
+        Self {
+            routes,
+            rules,
+            blocked: blocked.iter().map(ToString::to_string).collect(),
+            names: nameservers::owner().as_ref() == Some(device),
+        }
+    }
+
+    /// What was there and is not now, in words.
+    fn gone_by(&self, now: &Self) -> Vec<String> {
+        let count = |before: usize, now: usize, thing: &str| match before.saturating_sub(now) {
+            0 => None,
+            1 => Some(format!("1 {thing}")),
+            gone => Some(format!("{gone} {thing}s")),
+        };
+        let blocked = self.blocked.iter().filter(|it| !now.blocked.contains(it));
+        let blocked: Vec<&str> = blocked.map(String::as_str).collect();
+        let freed = format!("what held back packets to {}", blocked.join(" "));
+        let names = "its resolvers in /etc/resolv.conf".to_owned();
+        let all = [
+            count(self.routes, now.routes, "route"),
+            count(self.rules, now.rules, "routing rule"),
+            (!blocked.is_empty()).then_some(freed),
+            (self.names && !now.names).then_some(names),
+        ];
+        all.into_iter().flatten().collect()
+    }
 }
 
 fn cleanup_all() -> Result<Exit, Failure> {
@@ -176,4 +223,31 @@ fn configured(directory: &Path) -> Vec<DeviceName> {
     let configs = files.filter(|file| file.extension().is_some_and(|kind| kind == "toml"));
     let known = configs.filter_map(|file| salvage(&file).ok());
     known.map(|salvaged| salvaged.device).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_cleanup_has_removed_is_said_in_words() {
+        let left = |routes, rules, blocked: &[&str], names| Left {
+            routes,
+            rules,
+            blocked: blocked.iter().map(ToString::to_string).collect(),
+            names,
+        };
+        let before = left(4, 2, &["0.0.0.0/0", "::/0"], true);
+
+        let gone = before.gone_by(&left(0, 1, &[], false));
+
+        let expected = [
+            "4 routes",
+            "1 routing rule",
+            "what held back packets to 0.0.0.0/0 ::/0",
+            "its resolvers in /etc/resolv.conf",
+        ];
+        assert_eq!(gone, expected);
+        assert_eq!(before.gone_by(&before), [""; 0]);
+    }
 }

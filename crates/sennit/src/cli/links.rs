@@ -226,7 +226,7 @@ fn list(args: &LinksArgs, client: &mut Client) -> Result<Exit, Failure> {
         "TIER",
         "RTT",
         "LOSS",
-        "RATE",
+        "RATE UP",
         "SENT",
         "RECEIVED",
     ];

@@ -27,6 +27,7 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     let authority = Authority::load(&args.state.dir)?;
     let mut store = Store::open(&args.state.dir)?;
     grants::check(&store, &args.lans)?;
+    let waits = store.site(&args.site, now).is_ok_and(|it| it.invited);
     let (kind, token, expires) = if args.bearer {
         let token = identity::invite_bearer(&mut store, &args.site, args.ttl, now)?;
         ("bearer", token, args.ttl.map(|ttl| now + ttl))
@@ -38,7 +39,10 @@ pub(super) fn invite(args: &InviteArgs) -> Result<Exit, Failure> {
     };
     if !args.lans.is_empty() {
         store.allow(&args.site, &args.lans)?;
-        grants::warn_of_public(&args.lans);
+        grants::warn(&store, &args.site, &args.lans)?;
+    }
+    if waits && !args.bearer {
+        output::say!("The earlier token of `{}` is void from now on.", args.site);
     }
     let expires = expires.map(date::seconds);
     if args.json {
@@ -257,7 +261,12 @@ fn words<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
 }
 
 pub(super) fn revoke(args: &RevokeArgs) -> Result<Exit, Failure> {
-    let fresh = Store::open(&args.state.dir)?.revoke(&args.site, SystemTime::now())?;
+    let now = SystemTime::now();
+    let mut store = Store::open(&args.state.dir)?;
+    let site = store.site(&args.site, now)?;
+    let has_tunnel = |hub: Status| hub.tunnels.iter().any(|it| it.site == args.site);
+    let is_here = hub_status(&args.control).is_some_and(has_tunnel);
+    let fresh = store.revoke(&args.site, now)?;
     if !fresh {
         output::say!("Site `{}` was revoked before.", args.site);
     }
@@ -265,7 +274,12 @@ pub(super) fn revoke(args: &RevokeArgs) -> Result<Exit, Failure> {
         site: args.site.clone(),
     };
     match Client::connect(&args.control, PATIENCE).and_then(|mut hub| hub.request(&request)) {
-        Ok(_) => output::say!("Site `{}` is revoked and disconnected.", args.site),
+        Ok(_) if is_here => output::say!("Site `{}` is revoked and disconnected.", args.site),
+        Ok(_) if site.invited && site.seen.is_none() => output::say!(
+            "Site `{}` is revoked: it had not joined yet, and its token is void.",
+            args.site
+        ),
+        Ok(_) => output::say!("Site `{}` is revoked; it was not connected.", args.site),
         // The store is what counts: whichever hub runs with it looks at it every second.
         Err(error @ (ClientError::Unreachable { .. } | ClientError::Ended { .. })) => {
             output::say!(

@@ -31,9 +31,10 @@ Examples:
   sennit speedtest --link starlink --link lte --bytes 5M --metered
   sennit speedtest --json
 
-The hub's config has to say `speedtest = true`, and the site must be allowed to reach the hub. A link is
-measured while the others rest, so for some seconds everything goes over that link. A link with a `cap` is
-used only with --metered, or after you have agreed. The running edge measures, one test at a time.")]
+The hub's config has to say `speedtest = true` since the hub was started, and the site must be allowed to
+reach the hub. A link is measured while the others rest, so for some seconds everything goes over that link.
+A link with a `cap` is used only with --metered, or after you have agreed. The running edge measures, one test
+at a time.")]
 pub(super) struct SpeedtestArgs {
     /// Measure this link alone; repeatable [default: the tunnel with all its links]
     #[arg(long = "link", value_name = "LINK")]

@@ -6,7 +6,10 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use sennit_linux::DeviceName;
+use sennit_linux::{
+    DeviceName,
+    netlink::{Family, Netlink, Route},
+};
 
 use super::{Exit, Failure, output};
 use crate::config::{
@@ -86,15 +89,16 @@ impl Starter {
                 draft,
             });
         }
-        let found = default_routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
-        let found = found.iter().map(|interface| StarterLink {
-            name: interface.clone(),
-            interface: interface.clone(),
-        });
         let links = match wishes.links {
-            [] => found.collect(),
+            [] => found_links(),
             links => links.to_vec(),
         };
+        if links.is_empty() {
+            output::say!(
+                "warning: no interface has a default route now: the config names `eth0`, which is made \
+                 up; write your links there, or name them by --link"
+            );
+        }
         look_at_interfaces(&links, wishes.absent)?;
         let text = text(&path, state, invitation, &links, wishes);
         let parsed = EdgeConfig::parse(&path.display().to_string(), text.as_bytes());
@@ -327,19 +331,37 @@ fn absolute(state: &Path) -> PathBuf {
         .unwrap_or_else(|_| state.into())
 }
 
-/// The interfaces with an IPv4 default route, as `/proc/net/route` lists them, the preferred first.
-fn default_routes(table: &str) -> Vec<String> {
-    let mut found: Vec<(u32, String)> = Vec::new();
-    for line in table.lines().skip(1) {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        if let [interface, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..]
-            && !found.iter().any(|(_, other)| other == interface)
-        {
-            found.push((metric.parse().unwrap_or(u32::MAX), interface.into()));
+/// A link on each interface with a default route; none where the kernel cannot be asked.
+fn found_links() -> Vec<StarterLink> {
+    let Ok(mut netlink) = Netlink::open() else {
+        return Vec::new();
+    };
+    let of = |family| netlink.main_routes(family).unwrap_or_default();
+    let routes = Family::BOTH.map(of);
+    let indices = with_default_route(&routes).into_iter();
+    let names = indices.filter_map(|index| netlink.name_of(index));
+    let links = names.map(|name| StarterLink {
+        name: name.clone(),
+        interface: name,
+    });
+    links.collect()
+}
+
+/// The interfaces by which a default route of others leads, the preferred first: those of IPv4
+/// before what only IPv6 has.
+fn with_default_route(families: &[Vec<Route>]) -> Vec<u32> {
+    let mut found = Vec::new();
+    for routes in families {
+        let leads_away = |it: &&Route| it.is_default() && !it.is_ours() && !it.unreachable;
+        let mut defaults: Vec<&Route> = routes.iter().filter(leads_away).collect();
+        defaults.sort_by_key(|route| (route.metric, route.device));
+        for route in defaults {
+            if !found.contains(&route.device) {
+                found.push(route.device);
+            }
         }
     }
-    found.sort();
-    found.into_iter().map(|(_, interface)| interface).collect()
+    found
 }
 
 /// What no other edge of this host may have, named after the config or the state directory of this
@@ -513,16 +535,27 @@ mod tests {
 
     #[test]
     fn links_are_the_interfaces_with_a_default_route() {
-        let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
-                     wwan0\t00000000\t0101A8C0\t0003\t0\t0\t700\t00000000\t0\t0\t0\n\
-                     eth1\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
-                     eth1\t0000A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n\
-                     tun0\t00000000\t00000000\t0001\t0\t0\t0\t00000080\t0\t0\t0\n";
+        let route = |destination: &str, device, metric| Route {
+            metric,
+            protocol: 4,
+            ..Route::via_device(destination.parse().unwrap(), device, 254)
+        };
+        let v4 = [
+            route("0.0.0.0/0", 3, 700),
+            route("0.0.0.0/0", 2, 100),
+            route("192.168.0.0/24", 4, 100),
+            route("0.0.0.0/1", 5, 0),
+            Route::via_device(Family::V4.default_prefix(), 6, 254),
+            Route {
+                protocol: 4,
+                ..Route::unreachable(Family::V4.default_prefix(), 254, 5)
+            },
+        ];
+        let v6 = [route("::/0", 7, 1024), route("::/0", 3, 50)];
+        assert_eq!(with_default_route(&[v4.into(), v6.into()]), [2, 3, 7]);
 
-        assert_eq!(default_routes(table), ["eth1", "wwan0"]);
         let link: StarterLink = "starlink=eth1".parse().unwrap();
         assert_eq!((&*link.name, &*link.interface), ("starlink", "eth1"));
         assert!("=eth1".parse::<StarterLink>().is_err());
-        assert_eq!(default_routes("garbage\n\n x y"), Vec::<String>::new());
     }
 }

@@ -367,7 +367,7 @@ fn exit(report: &Report) -> Exit {
 pub(super) fn failure(error: &TestError) -> Failure {
     let exit = match error {
         TestError::NoServer { .. } | TestError::OtherProtocol { .. } => Exit::Unreachable,
-        TestError::Interrupted => Exit::Interrupted,
+        TestError::Interrupted | TestError::Unbegun => Exit::Interrupted,
         TestError::OtherServer { .. }
         | TestError::NoFec { .. }
         | TestError::Refused { .. }
@@ -392,6 +392,7 @@ pub(super) fn failure(error: &TestError) -> Failure {
             failure.hint("update Sennit there, or leave --fec out: messages are not protected then")
         }
         TestError::Interrupted
+        | TestError::Unbegun
         | TestError::Refused { .. }
         | TestError::Broken { .. }
         | TestError::Host(_) => failure,

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use schemars::JsonSchema;
-use sennit_linux::netlink::{Interface, Netlink};
+use sennit_linux::netlink::{Family, Interface, Netlink};
 use serde::Serialize;
 
 use super::{EdgeConfig, Prefix, Severity};
@@ -72,7 +72,50 @@ pub(crate) fn look_at_interfaces(edge: &EdgeConfig) -> Vec<HostFinding> {
             });
         }
     }
+    findings.extend(look_at_lan(edge));
     findings
+}
+
+/// Networks of the LAN that this host does not lead to, by any interface or route; nothing where it
+/// may not look.
+pub(crate) fn look_at_lan(edge: &EdgeConfig) -> Vec<HostFinding> {
+    if edge.lan.is_empty() {
+        return Vec::new();
+    }
+    let networks = networks()
+        .inspect_err(|error| tracing::debug!(%error, "cannot list the networks of this host"));
+    let Ok(networks) = networks else {
+        return Vec::new();
+    };
+    let is_here = |lan: &&Prefix| networks.iter().any(|it| touches(lan, it));
+    let missing = edge.lan.iter().filter(|lan| !is_here(lan));
+    let finding = |lan: &Prefix| HostFinding {
+        severity: Severity::Warning,
+        message: format!("`lan` has {lan}, and no interface and no route leads there"),
+        help: Some(
+            "what comes for it is lost here: give the interface towards it an address, or mend \
+             `lan`"
+                .into(),
+        ),
+    };
+    missing.map(finding).collect()
+}
+
+/// Where this host leads to, but by default routes and through a tunnel of ours.
+fn networks() -> Result<Vec<Prefix>, sennit_linux::Error> {
+    let mut netlink = Netlink::open()?;
+    let addresses = netlink.host_addresses()?.into_iter();
+    let mut networks: Vec<Prefix> = addresses.map(|it| it.network.trunc()).collect();
+    for family in Family::BOTH {
+        let routes = netlink.main_routes(family)?.into_iter();
+        let routes = routes.filter(|it| !it.is_ours() && !it.unreachable && !it.is_default());
+        networks.extend(routes.map(|it| it.destination));
+    }
+    Ok(networks)
+}
+
+fn touches(one: &Prefix, other: &Prefix) -> bool {
+    one.contains(other) || other.contains(one)
 }
 
 /// A LAN on a subnet of a link would draw that link's own packets into it.
@@ -80,10 +123,9 @@ fn overlaps(edge: &EdgeConfig, link: &str, interface: &Interface) -> Vec<HostFin
     let subnets = interface.addresses.iter().filter(|it| !it.is_link_local());
     let subnets: Vec<Prefix> = subnets.map(|address| address.net.trunc()).collect();
     let pairs = edge.lan.iter().flat_map(|lan| {
-        let touches = move |subnet: &&Prefix| subnet.contains(lan) || lan.contains(*subnet);
         subnets
             .iter()
-            .filter(touches)
+            .filter(move |subnet| touches(lan, subnet))
             .map(move |subnet| (lan, subnet))
     });
     let finding = |(lan, subnet): (&Prefix, &Prefix)| {
@@ -153,11 +195,14 @@ mod tests {
         });
         let findings = findings.unwrap();
 
-        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings.len(), 2, "{findings:?}");
         assert_eq!(findings[0].severity, Severity::Error);
         assert!(
             findings[0].message.contains("192.168.8.0/24"),
             "{findings:?}"
         );
+        assert_eq!(findings[1].severity, Severity::Warning);
+        let nowhere = "`lan` has 10.1.0.0/16, and no interface and no route leads there";
+        assert_eq!(findings[1].message, nowhere);
     }
 }

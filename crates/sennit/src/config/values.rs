@@ -1,5 +1,7 @@
 //! The strings of the config that mean something: addresses, prefixes, names, shares, codes.
 
+mod rate;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -7,8 +9,8 @@ use std::path::PathBuf;
 
 use sennit_engine::BadCode;
 use sennit_linux::DeviceName;
-use sennit_packet::Bitrate;
 
+pub(super) use self::rate::rate;
 use super::finding::Finding;
 use super::{Congestion, Delivery, Fec, Headers, Leak, Policy, Prefix, Share};
 use crate::reach::Place;
@@ -202,40 +204,6 @@ pub(super) fn share(typed: &str) -> Result<Share, Wrong> {
     rate(typed)
         .map(Share::Rate)
         .map_err(|wrong| wrong.help(help))
-}
-
-/// Units of rates, and the bits per second in each.
-const RATES: [(&str, f64); 3] = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
-/// In bits per second: below it no tunnel works, above it no link goes.
-const RATE: std::ops::RangeInclusive<f64> = 100e3..=1000e9;
-
-/// `20Mbit`.
-pub(super) fn rate(typed: &str) -> Result<Bitrate, Wrong> {
-    const HELP: &str = "write a rate like \"500kbit\", \"20Mbit\" or \"1.5Gbit\"";
-    let lower = typed.to_ascii_lowercase();
-    let digits = |c: char| c.is_ascii_digit() || c == '.';
-    let (number, unit) = lower.split_at(lower.find(|c| !digits(c)).unwrap_or(lower.len()));
-    let number: f64 = number
-        .parse()
-        .map_err(|_| Wrong::new(format!("`{}` is no rate", typed.escape_debug())).help(HELP))?;
-    let unit = unit.trim().trim_end_matches("/s").trim_end_matches("ps");
-    if unit.is_empty() {
-        return Err(Wrong::new(format!("the rate `{typed}` has no unit")).help(HELP));
-    }
-    let Some((_, bits)) = RATES.iter().find(|(name, _)| *name == unit) else {
-        let wrong = Wrong::new(format!("`{}` is no unit of rates", unit.escape_debug()));
-        return Err(wrong.help(HELP));
-    };
-    let rate = number * bits;
-    if rate < *RATE.start() {
-        return Err(Wrong::new(format!("{typed} is too little"))
-            .label("100kbit is the least")
-            .help("less than that does not even carry what keeps a tunnel alive"));
-    }
-    if rate > *RATE.end() {
-        return Err(Wrong::new(format!("{typed} is more than any link carries")).help(HELP));
-    }
-    Ok(Bitrate::bps(rate as u64))
 }
 
 /// An IP address that one can send to.

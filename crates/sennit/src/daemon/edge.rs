@@ -57,7 +57,7 @@ use super::{
     confinement::{self, Belongings},
     deputy::Deputy,
     helper::Helper,
-    keep_journal, note_start, open_doors, pollers,
+    keep_journal, note_start, notes_of, open_doors, pollers,
     reload::{Reloader, tell_all},
     start_telling, supervisor, watch_signals,
     worker::{self, Io, Worker},
@@ -156,20 +156,20 @@ pub fn run(config: &EdgeConfig, file: &Path, user: Option<&str>) -> Result<(), F
     let keeper = keep_journal(&config.records, "edge")?;
     let journal = keeper.journal().clone();
     let reloader = reloader(file, &running, &journal, &boxes);
-    let front = front(&reloader, &journal, &mut boxes, began)?;
+    let front = front(&reloader, &journal, &mut boxes, began, &read.lacks)?;
     let books = (journal.clone(), config.records.join("edge-history.db"));
-    let _doors = open_doors(entrance, (&config.api, read.keys), front, books)?;
+    let _doors = open_doors(entrance, read.keys, front, books)?;
     let _claim = Claim::of_daemon(&config.state, "edge", &config.device, &config.control)?;
     let _notifier = start_telling(read.targets, &config.records, "edge", &journal)?;
-    note_start(&journal);
+    note_start(&journal, read.lacks);
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());
 
     let mut ios: Vec<Io> = pollers.into_iter().map(Io::new).collect();
-    let watch = open_watch(config, &running, &ios[0])?;
     let site = far_side.site();
     let engines = far_side.engines(&running, ios.len(), Instant::now())?;
     let devices = open_devices(config, &mut ios)?;
+    let watch = open_watch(config, &running, &devices, &ios[0])?;
     let names = Names::start(config, Arc::clone(&boxes.letter_slots))?;
     let moves = renewal::start(&reloader, Arc::clone(&boxes.letter_slots));
     let moves = moves.map_err(Failure::runtime)?;
@@ -208,8 +208,21 @@ fn begin_footprint(config: &EdgeConfig) -> Result<Footprint, Failure> {
     let run_directory = Path::new(RUN_DIRECTORY);
     let mut footprint = Footprint::begin_blocking(&config.device, run_directory, &blocked(config))?;
     // A hub may have left some that had this device before.
-    footprint.set_rules(&Rules::default())?;
+    without_nft(footprint.set_rules(&Rules::default()))?;
     Ok(footprint)
+}
+
+/// An edge has no rules, and runs where `nft` does not: as on a kernel without nftables, where no
+/// hub can have left any either.
+fn without_nft(outcome: Result<(), sennit_linux::Error>) -> Result<(), sennit_linux::Error> {
+    use sennit_linux::Error::{NftNotRun, NftRefused};
+    match outcome {
+        Err(error @ (NftRefused(_) | NftNotRun(_))) => {
+            tracing::warn!(%error, "what a hub with this device may have left of rules stays");
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// Who has all workers go over to another config.
@@ -233,6 +246,7 @@ fn front(
     journal: &Journal,
     boxes: &mut Boxes,
     (started, held_before_start): (Instant, bool),
+    lacks: &[String],
 ) -> Result<Arc<Front>, Failure> {
     let workers = std::mem::take(&mut boxes.question_slots);
     let accounts = Accounts::start(reloader, journal, &workers, &boxes.letter_slots);
@@ -243,9 +257,11 @@ fn front(
         passing: Passing::default(),
         started,
         hold: leak::Hold::new(held_before_start),
+        lan: leak::Seen::default(),
         workers,
         letters: Arc::clone(&boxes.letter_slots),
         journal: journal.clone(),
+        notes: notes_of(lacks),
         speedtests: Speedtests::new(front.clone()),
     });
     let letters = Arc::clone(&boxes.letter_slots);
@@ -254,8 +270,14 @@ fn front(
 }
 
 /// Who watches the links' interfaces, for the first worker.
-fn open_watch(config: &EdgeConfig, running: &Running, first: &Io) -> Result<Watch, Failure> {
-    let watch = Watch::open(&running.links, far_side::settings(config)?.outer_mtu())?;
+fn open_watch(
+    config: &EdgeConfig,
+    running: &Running,
+    devices: &Devices,
+    first: &Io,
+) -> Result<Watch, Failure> {
+    let payload = far_side::settings(config)?.outer_mtu();
+    let watch = Watch::open(running, devices.all().collect(), payload)?;
     let added = first.poller.add(watch.monitor(), MONITOR, Interest::Read);
     added.map_err(Failure::runtime)?;
     Ok(watch)
@@ -267,7 +289,7 @@ fn put_away(host: Host, keeps_block: bool, restarts: bool) -> Result<(), Failure
     match Arc::into_inner(host).and_then(Deputy::end) {
         Some(footprint) if restarts => footprint.remove_for_restart()?,
         Some(footprint) if keeps_block => footprint.remove_but_block()?,
-        Some(footprint) => footprint.remove()?,
+        Some(footprint) => without_nft(footprint.remove())?,
         None => {}
     }
     Ok(())
@@ -383,6 +405,13 @@ struct Devices {
     classes: Vec<(ClassId, u32)>,
 }
 
+impl Devices {
+    fn all(&self) -> impl Iterator<Item = u32> {
+        let classes = self.classes.iter().map(|(_, device)| *device);
+        std::iter::once(self.main).chain(classes)
+    }
+}
+
 /// Opens a TUN device with a queue for each of these; its interface index.
 fn open_device(config: &EdgeConfig, name: &DeviceName, ios: &mut [Io]) -> Result<u32, Failure> {
     let tuns = Tun::open(&TunConfig {
@@ -437,6 +466,18 @@ mod tests {
         }
         let loaded = EdgeConfig::parse("edge.toml", text.as_bytes());
         loaded.unwrap_or_else(|report| panic!("{report}")).config
+    }
+
+    #[test]
+    fn an_edge_runs_where_nft_does_not() {
+        use sennit_linux::Error;
+        for error in [
+            Error::NftRefused("Unable to initialize Netlink socket".into()),
+            Error::NftNotRun("it does not end, and was killed".into()),
+        ] {
+            without_nft(Err(error)).unwrap();
+        }
+        without_nft(Err(Error::NotPrivileged)).unwrap_err();
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn tunnel(
         |path: &facts::PathStatus| path.one_way || path.state == sennit_core::PathState::Up;
     let usable = tunnel.paths.iter().any(in_use);
     let (state, reason) = match (tunnel.up, usable) {
-        (true, true) => (State::Up, None),
+        (true, true) => (State::Up, tunnel.moving.clone()),
         (true, false) => (State::Down, Some("no path is up".to_owned())),
         (false, _) => (State::Connecting, Some(tunnel.reason.clone())),
     };
@@ -157,6 +157,7 @@ fn tunnel(
         headers: headers(tunnel),
         fec: fec::class(&tunnel.fec),
         striping: striping(tunnel),
+        shares: Vec::new(),
         unanswered: unanswered(tunnel, now),
         flow_count: tunnel.flow_count as u64,
         flows: tunnel.flows.iter().map(|it| flow(tunnel, it)).collect(),
@@ -249,6 +250,7 @@ fn path(
         cause: cause(path.reason),
         reason: (state != PathState::Up).then(|| path.reason.to_string()),
         since_seconds: now.saturating_duration_since(path.since).as_secs_f64(),
+        heard_seconds: Some(now.saturating_duration_since(path.heard).as_secs_f64()),
         rtt_seconds: path.rtt.map(|rtt| rtt.as_secs_f64()),
         rtt_min_seconds: path.rtt_min.map(|rtt| rtt.as_secs_f64()),
         sent_packets: path.sent_packets,

@@ -42,7 +42,7 @@ use super::{
     helper::Helper,
     keep_journal,
     mailbox::{self, Question, Slot},
-    note_start, open_doors, pollers,
+    note_start, notes_of, open_doors, pollers,
     reload::Reloader,
     start_telling, supervisor, traffic, watch_signals,
     why::Standings,
@@ -97,12 +97,12 @@ pub fn run(config: HubConfig, file: &Path, user: Option<&str>) -> Result<(), Fai
     let journal = keeper.journal().clone();
     let insiders = Arc::new(Insiders::default());
     let reloader = reloader(file, &running, &journal, &insiders);
-    let condition = Arc::new(Condition::default());
+    let condition = Arc::new(Condition::lacking(notes_of(&read.lacks)));
     let front = front(
         &config, &reloader, &journal, &mut boxes, &condition, started,
     );
     let books = (journal.clone(), config.state.join("hub-history.db"));
-    let _doors = open_doors(entrance, (&config.api, read.keys), front, books)?;
+    let _doors = open_doors(entrance, read.keys, front, books)?;
     let _claim = Claim::of_daemon(&config.state, "hub", &config.device, &config.control)?;
     let _notifier = start_telling(read.targets, &config.state, "hub", &journal)?;
 
@@ -111,7 +111,7 @@ pub fn run(config: HubConfig, file: &Path, user: Option<&str>) -> Result<(), Fai
     let windows = std::mem::take(&mut relay.windows);
     let mut ios: Vec<Io> = pollers.iter().cloned().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
-    note_start(&journal);
+    note_start(&journal, read.lacks);
     let crew = Crew::new(&config, &identity, &journal, started)?;
     let authorities = (Store::open(&config.state)?, identity.into_authorities());
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
@@ -335,6 +335,7 @@ fn status(config: &HubConfig, started: Instant, reports: Vec<Report>, found: &Fo
         version: env!("CARGO_PKG_VERSION").into(),
         state,
         reason,
+        turned_away: false,
         uptime_seconds: started.elapsed().as_secs_f64(),
         device: config.device.to_string(),
         addresses: gateway::own_addresses(config)

@@ -22,7 +22,7 @@ use std::{
 use self::edit::Trial;
 use super::mailbox::Slot;
 use crate::{
-    config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report},
+    config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report, Severity},
     control::{Refused, ReloadAnswer, Response},
     exit::Failure,
     journal::{Event, Journal},
@@ -245,7 +245,7 @@ impl<R: Runs> Reloader<R> {
         state: &mut State<R>,
         confirm: Option<Duration>,
     ) -> Result<ReloadAnswer, Refused> {
-        let parsed = match self.read() {
+        let parsed = match self.read(&state.running) {
             Ok(parsed) => parsed,
             Err(answer) => return Ok(*answer),
         };
@@ -347,34 +347,30 @@ impl<R: Runs> Reloader<R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file, or the answer that it cannot be taken.
-    fn read(&self) -> Result<Parsed<R>, Box<ReloadAnswer>> {
+    /// The file, or the answer that it cannot be taken in place of what runs.
+    fn read(&self, running: &R) -> Result<Parsed<R>, Box<ReloadAnswer>> {
         let source = file::read(&self.file).map_err(|source| {
             let path = self.file.clone();
             refusal(ConfigError::Read { path, source }.to_string())
         })?;
-        self.parse(&source)
+        self.parse(&source, running)
     }
 
-    /// A text of the file, or the answer that it cannot be taken.
-    fn parse(&self, source: &[u8]) -> Result<Parsed<R>, Box<ReloadAnswer>> {
+    /// A text of the file, or the answer that it cannot be taken in place of what runs.
+    fn parse(&self, source: &[u8], running: &R) -> Result<Parsed<R>, Box<ReloadAnswer>> {
         let file = self.file.display().to_string();
         let loaded = R::parse(&file, source).map_err(|report| refused(&report))?;
-        let host = R::look_at_host(&loaded.config).into_iter();
-        let wrong: Vec<String> = host
-            .filter(HostFinding::is_error)
-            .map(|finding| finding.to_string())
-            .collect();
-        if !wrong.is_empty() {
-            return Err(refusal(wrong.join("\n\n")));
+        let mut host = R::look_at_host(&loaded.config);
+        host.retain(HostFinding::is_error);
+        excuse(&mut host, running);
+        let said: Vec<String> = host.iter().map(ToString::to_string).collect();
+        if host.iter().any(HostFinding::is_error) {
+            return Err(refusal(said.join("\n\n")));
         }
         let entries = config::effective(&String::from_utf8_lossy(source));
-        let warnings = if loaded.warnings.is_empty() {
-            String::new()
-        } else {
-            loaded.warnings.to_string()
-        };
-        Ok((loaded.config, entries, warnings))
+        let of_file = (!loaded.warnings.is_empty()).then(|| loaded.warnings.to_string());
+        let warnings: Vec<String> = of_file.into_iter().chain(said).collect();
+        Ok((loaded.config, entries, warnings.join("\n\n")))
     }
 
     /// Has the daemon go on with `next`; if it cannot, nothing has changed.
@@ -425,6 +421,17 @@ impl<R: Runs> Reloader<R> {
         match self.apply(state, planned.next) {
             Ok(_) => state.confirmed = Arc::clone(&state.running),
             Err(error) => tracing::error!(%error, "the config of before cannot be had"),
+        }
+    }
+}
+
+/// Makes warnings of the errors that what runs has too, as when a link has got an address of the
+/// LAN meanwhile: without the change they are there all the same.
+fn excuse<R: Runs>(found: &mut [HostFinding], running: &R) {
+    if found.iter().any(HostFinding::is_error) {
+        let known = R::look_at_host(running.parts().0);
+        for finding in found.iter_mut().filter(|it| known.contains(it)) {
+            finding.severity = Severity::Warning;
         }
     }
 }

@@ -42,6 +42,9 @@ pub(super) fn why(
         text += &sharing::held_there(tunnel, &path.link.name, told, now).unwrap_or_default();
     }
     text += &protected(tunnel).unwrap_or_default();
+    if let Some(why) = &tunnel.moving {
+        text += &format!("; {why}");
+    }
     text
 }
 
@@ -223,7 +226,9 @@ fn bond(tunnel: &TunnelStatus, path: &PathStatus, share: Option<f64>) -> String 
             );
         }
         Worth::Unknown if peers().any(|other| other.worth == Worth::Full) => {
-            return "copies only, until enough has arrived to know what it carries".into();
+            return "copies only, until enough of what is sent from here has arrived to know what it \
+                    carries that way"
+                .into();
         }
         Worth::Unknown | Worth::Full => {}
     }
@@ -269,6 +274,7 @@ mod tests {
             reason: Reason::Heard,
             falls: (0, Duration::ZERO),
             since: Instant::now(),
+            heard: Instant::now(),
             one_way: false,
             carried: Recent::new(Instant::now()),
             too_small: false,
@@ -315,6 +321,7 @@ mod tests {
             early: false,
             key_updates: 0,
             fell_back: false,
+            moving: None,
             striping: Default::default(),
             paths,
             flows: Vec::new(),

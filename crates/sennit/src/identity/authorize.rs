@@ -43,6 +43,8 @@ pub enum Refusal {
     AuthorityDropped(SiteName),
     #[error("the address of the site is another's for a moment longer")]
     AddressInUse,
+    #[error("the hub has no address left")]
+    NoAddress(#[source] StoreError),
     #[error("the hub cannot answer now")]
     Unavailable(#[source] StoreError),
     #[error("the hub cannot make a certificate now")]
@@ -68,6 +70,7 @@ impl Refusal {
             Self::CertificateExpired(_) => "certificate_expired",
             Self::UnknownAuthority => "unknown_authority",
             Self::AuthorityDropped(_) => "authority_dropped",
+            Self::NoAddress(_) => "no_address",
             Self::AddressInUse
             | Self::Unavailable(_)
             | Self::CannotCertify(_)
@@ -90,6 +93,7 @@ impl Refusal {
             Self::TokenExpired => 410,
             Self::OtherHub | Self::UnknownAuthority => 421,
             Self::AddressInUse
+            | Self::NoAddress(_)
             | Self::Unavailable(_)
             | Self::CannotCertify(_)
             | Self::CannotConfine(_) => 503,
@@ -104,7 +108,10 @@ impl Refusal {
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
-        Self::Unavailable(error)
+        match error {
+            StoreError::PoolExhausted { .. } => Self::NoAddress(error),
+            _ => Self::Unavailable(error),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::authority::SITE_LIFETIME;
 use super::secret::sha256;
 use super::{Admission, Authority, Fingerprint, IdentityError, Issued, Refusal, Secret, authorize};
+use crate::date;
 use crate::site::SiteName;
 use crate::store::{CertificateRecord, Digest, NewCertificate, Redeemed, Store, TokenKind};
 
@@ -251,7 +252,11 @@ pub fn renew(
     let issued = authority
         .certify_site(&site, &public_key, now)
         .map_err(cannot_certify)?;
-    store.add_certificate(&issued.record(&site))?;
+    if !store.renew(admission.proof.digest(), &issued.record(&site))? {
+        // The store says by now why not.
+        let refused = authorize(store, peer, now).err();
+        return Err(refused.unwrap_or(Refusal::UnknownSite));
+    }
     Ok(Certified {
         site,
         chain: authority.chain(issued.certificate),
@@ -347,8 +352,8 @@ impl Answer {
                 let decode = |text| STANDARD.decode(text).map(CertificateDer::from);
                 let chain: Result<Vec<_>, _> = chain.iter().map(decode).collect();
                 let chain = chain.map_err(|_| bad("a certificate is not base64"))?;
-                let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(expires));
-                Ok((chain, expires.ok_or_else(|| bad("the expiry is no time"))?))
+                let expires = date::at(expires).ok_or_else(|| bad("the expiry is no time"))?;
+                Ok((chain, expires))
             }
             Ok(Self::Refused { code, reason }) => Err(IdentityError::Refused { code, reason }),
             Err(_) => Err(bad("it is neither a certificate nor a refusal")),

@@ -17,6 +17,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::secret::sha256;
 use super::{Authority, Fingerprint, IdentityError, Secret};
+use crate::date;
 use crate::remote::Remote;
 use crate::site::SiteName;
 use crate::store::{Store, TokenKind};
@@ -173,7 +174,7 @@ impl Invitation {
         let hubs: Vec<_> = (0..count)
             .map(|_| take_remote(&mut rest))
             .collect::<Option<_>>()?;
-        let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
+        let expires = date::at(seconds)?;
         let sound = rest.is_empty() && (1..=MAX_HUBS).contains(&hubs.len());
         sound.then_some(Self {
             site,
@@ -275,6 +276,17 @@ mod tests {
             "as pasted or read from a file"
         );
         assert!(token.len() < 200, "{} characters", token.len());
+    }
+
+    #[test]
+    fn a_token_until_a_time_that_no_date_can_say_is_none() {
+        let beyond = Invitation {
+            expires: SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800),
+            ..invitation()
+        };
+
+        let read = beyond.to_string().parse::<Invitation>();
+        assert_eq!(read, Err(InvitationError::Damaged));
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub fn rotate(state: &Path, now: SystemTime) -> Result<Fingerprint, IdentityErro
     let former = Authority::of(state)?.fingerprint();
     let names = authority::further_names(state)?;
     let mut store = Store::open(state)?;
+    go_by_files(state, &mut store, now)?;
     let present = HubIdentity::make(&places::draft(state)?, &names, now)?;
     store.begin_rotation(former.as_bytes(), present.as_bytes(), now)?;
     places::begin(state)?;
@@ -116,6 +117,33 @@ pub fn rotate(state: &Path, now: SystemTime) -> Result<Fingerprint, IdentityErro
 pub fn settle(state: &Path) -> Result<(), IdentityError> {
     let _held = files::hold(state);
     places::settle(state)
+}
+
+/// Has the store say of a rotation what the files do, as these may be apart if the power was cut.
+pub fn reconcile(state: &Path, store: &mut Store, now: SystemTime) -> Result<(), IdentityError> {
+    let _held = files::hold(state);
+    go_by_files(state, store, now)
+}
+
+/// A rotation begins in the store first and is finished in the files first; this is for who holds
+/// `state`.
+fn go_by_files(state: &Path, store: &mut Store, now: SystemTime) -> Result<(), IdentityError> {
+    let Some((present, former)) = store.rotating()? else {
+        return Ok(());
+    };
+    let places = places::places(state)?;
+    let [place] = &places[..] else {
+        return Ok(());
+    };
+    let only = Authority::of(place)?.fingerprint();
+    let [begun, left] = [present, former].map(Fingerprint::from_bytes);
+    if only == left {
+        store.drop_rotation(&present)?;
+    } else if only == begun {
+        let locked_out = rotation_of(store, begun, left, now)?.locked_out();
+        store.end_rotation(&present, locked_out)?;
+    }
+    Ok(())
 }
 
 /// How far the rotation of a hub is; nothing if there is none.

@@ -91,7 +91,7 @@ pub fn run(
     let profile = options.profile.as_ref();
     let checks = profile.map_or(Ok(Vec::new()), |it| selfcheck::run(&it.spec, stop));
     let checks = checks.map_err(|error| match error.kind() {
-        io::ErrorKind::Interrupted => TestError::Interrupted,
+        io::ErrorKind::Interrupted => TestError::Unbegun,
         _ => error.into(),
     })?;
     let link = profile.map(|profile| Emulation::new(&profile.spec, options.seed));

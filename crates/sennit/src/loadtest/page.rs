@@ -2,7 +2,7 @@
 
 mod messages;
 
-use sennit_load::{Bins, Bucket, Machine, TimeFigures};
+use sennit_load::{Bins, Bucket, Machine, TimeFigures, selfcheck::Check};
 use sennit_report::{Axis, Bar, Bars, Block, Cell, Curve, Lines, Scale, Section, Table};
 
 use super::compare::{Comparison, Line, TOLD};
@@ -400,7 +400,8 @@ impl Emulated {
             ]);
         }
         let head = ["direction", "entered", "came out", "lost", "found no room"];
-        let mut packets = Table::new("Packets during the test", head);
+        let title = "Packets during the test; a few that came out entered before it";
+        let mut packets = Table::new(title, head);
         for (name, way) in [("up", &self.up), ("down", &self.down)] {
             let counts = [way.entered, way.left, way.lost, way.overflowed];
             let counts = counts.map(|count| count.to_string());
@@ -410,6 +411,9 @@ impl Emulated {
         let (late, latest) = (ms(self.late_p99_seconds), ms(self.late_max_seconds));
         let exact = match self.exact {
             true => "The link was as asked.",
+            false if self.checks.iter().all(Check::passes) => {
+                "NOT EXACT: the link was as asked before the test, and late during it."
+            }
             false => "NOT EXACT: the link was not as asked.",
         };
         Section::new("The link, as asked and as measured")

@@ -72,7 +72,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "sennit_failover_gap_seconds",
         kind: Kind::Gauge,
         unit: Some("seconds"),
-        help: "How long nothing had come over a link when its traffic moved to others, at the last failover.",
+        help: "How long nothing had come over a link when its traffic moved to others, at the last failover; 0 if nothing flowed.",
         labels: &[],
         read: |from, to| to.add_known(&[], from.events.last_gap()),
     },
@@ -165,7 +165,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "sennit_site_up",
         kind: Kind::Gauge,
         unit: None,
-        help: "Whether all tunnels of a site that has joined are up; 0 also while it is away.",
+        help: "Whether all tunnels of a site that has joined are up; 0 also while it is away, if it is one of the 1000 that left last.",
         labels: &["site"],
         read: |from, to| {
             for site in &from.status.sites {

@@ -163,7 +163,8 @@ fn alert(record: &Record, now: SystemTime) -> serde_json::Value {
 fn is_bad(event: &Event) -> bool {
     matches!(
         event,
-        Event::LinkDown { .. }
+        Event::StartedWithout { .. }
+            | Event::LinkDown { .. }
             | Event::TunnelDown { .. }
             | Event::Refused { .. }
             | Event::Cap {

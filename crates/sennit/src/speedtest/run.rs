@@ -225,11 +225,11 @@ fn trouble(error: &TestError, is_first: bool) -> Trouble {
     let (code, more) = match error {
         TestError::NoServer { .. } if is_first => (
             "no_server",
-            ": the hub's config has to say `speedtest = true`, and the site must be allowed to reach the \
-             hub, which `sennit sites reach` there tells",
+            ": the hub's config has to say `speedtest = true` since the hub was started, and the site \
+             must be allowed to reach the hub, which `sennit sites reach` there tells",
         ),
         TestError::NoServer { .. } | TestError::OtherProtocol { .. } => ("no_server", ""),
-        TestError::Interrupted => ("interrupted", ""),
+        TestError::Interrupted | TestError::Unbegun => ("interrupted", ""),
         TestError::OtherServer { .. }
         | TestError::NoFec { .. }
         | TestError::Refused { .. }

@@ -60,13 +60,9 @@ pub enum PathState {
     Up,
     /// It is heard again, and has to prove itself.
     Probation,
-    /// It has been silent for longer than it should.
+    /// It has been silent for longer than it should, or the peer's new address is not validated.
     Suspect,
     Down,
-    /// Its address is being validated (RFC 9000 §8.2).
-    Validating,
-    /// It works and carries nothing until others fail.
-    Backup,
 }
 
 /// Why a path is not up.

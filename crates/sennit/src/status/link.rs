@@ -47,6 +47,12 @@ pub struct LinkStatus {
     /// A bound is an operator's, until the edge ends, and not the config's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub limited_by_operator: bool,
+    /// That of what the edge sends is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub up_limited_by_operator: bool,
+    /// That of what the hub sends is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub down_limited_by_operator: bool,
     /// By how much `sent_bytes` has grown in the last second for which the history was kept; absent
     /// if that is longer ago than a few seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,9 +101,10 @@ impl LinkAccount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkTraffic {
-    /// UDP payload. It begins anew when the tunnels do, as for a new certificate.
+    /// UDP payload. It begins anew when an edge joins again; at a hub, when the site has no path on
+    /// the link.
     pub sent_bytes: u64,
-    /// UDP payload. It begins anew when the tunnels do, as for a new certificate.
+    /// UDP payload. It begins anew as `sent_bytes` does.
     pub received_bytes: u64,
     /// What arrives at the other end.
     pub delivered_bytes_per_second: f64,

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FlowStatus, PathState, Role, Status, TunnelStatus, table};
+use super::{FlowStatus, PathState, Role, State, Status, TunnelStatus, table};
 
 /// One path of one tunnel.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -95,7 +95,10 @@ fn absent<'a>(status: &'a Status, tunnel: &'a TunnelStatus) -> impl Iterator<Ite
         let is_left = may_use.is_some_and(|links| !links.contains(&link.name));
         let is_asked = tunnel.unanswered.iter().any(|it| it.link == link.name);
         let known = link.reason.as_ref().or(link.hub.as_ref());
-        let known = known.or(tunnel.reason.as_ref()).map(String::as_str);
+        // One that is up says of its paths why it is where it is.
+        let down = tunnel.reason.as_ref();
+        let down = down.filter(|_| tunnel.state != State::Up);
+        let known = known.or(down).map(String::as_str);
         let why = match known {
             _ if is_left => "the class keeps to other links",
             Some(why) => why,

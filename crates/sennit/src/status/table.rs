@@ -18,16 +18,21 @@ const UNKNOWN: &str = "-";
 
 /// What a link carries at most, and who says so, if anybody does.
 pub(crate) fn limits(link: &LinkStatus) -> Option<String> {
-    let rates = [
-        link.up_limit_bytes_per_second,
-        link.down_limit_bytes_per_second,
-    ];
-    let who = if link.limited_by_operator {
-        "an operator wants"
-    } else {
-        "the config says"
+    let up = link.up_limit_bytes_per_second;
+    let down = link.down_limit_bytes_per_second;
+    let said = |rates, by_operator| {
+        let who = match by_operator {
+            true => "an operator wants",
+            false => "the config says",
+        };
+        bounds(rates).map(|bounds| format!("{bounds}, as {who}"))
     };
-    bounds(rates).map(|bounds| format!("{bounds}, as {who}"))
+    let (of_up, of_down) = (link.up_limited_by_operator, link.down_limited_by_operator);
+    if up.is_none() || down.is_none() || of_up == of_down {
+        return said([up, down], of_up || of_down);
+    }
+    let each = [said([up, None], of_up), said([None, down], of_down)];
+    Some(each.map(Option::unwrap_or_default).join("; "))
 }
 
 /// The bounds of what is sent up and down, in words, if there are any.
@@ -48,6 +53,7 @@ pub fn render(status: &Status, color: bool, width: usize) -> String {
     text.heading(status);
     if !status.links.is_empty() {
         text.links(&status.links);
+        text.unheard(status);
     }
     for tunnel in &status.tunnels {
         text.tunnel(tunnel, status.role);
@@ -243,19 +249,24 @@ impl Text {
             ));
         }
         if !tunnel.paths.is_empty() {
-            self.paths(&tunnel.paths);
+            self.paths(&tunnel.paths, role);
             self.sizes(&tunnel.paths);
             self.shares(tunnel, role);
         }
     }
 
-    fn paths(&mut self, paths: &[PathStatus]) {
+    fn paths(&mut self, paths: &[PathStatus], role: Role) {
+        // Congestion control knows what is sent from here.
+        let rate_title = match role {
+            Role::Edge => "RATE UP",
+            Role::Hub => "RATE DOWN",
+        };
         let columns = [
             ("PATH", Side::Left),
             ("STATE", Side::Left),
             ("RTT", Side::Right),
             ("LOSS", Side::Right),
-            ("RATE", Side::Right),
+            (rate_title, Side::Right),
             ("SENT", Side::Right),
             ("RECEIVED", Side::Right),
             ("SHARE", Side::Right),
@@ -404,8 +415,6 @@ fn path_state(state: PathState) -> (&'static str, Mood) {
         PathState::Probation => ("probation", Mood::Uneasy),
         PathState::Suspect => ("suspect", Mood::Uneasy),
         PathState::Down => ("down", Mood::Bad),
-        PathState::Validating => ("validating", Mood::Uneasy),
-        PathState::Backup => ("backup", Mood::Plain),
     }
 }
 

@@ -43,6 +43,8 @@ pub enum StoreError {
     NoSuchSite { site: SiteName, path: PathBuf },
     #[error("site `{site}` has no invitation that waits to be used")]
     NoInvitation { site: SiteName },
+    #[error("site `{site}` may come in: `sennit revoke {site}` first")]
+    MayComeIn { site: SiteName },
     #[error("site `{site}` is revoked")]
     Revoked { site: SiteName },
     #[error("{} can be changed by others (mode {mode:04o}), so it is not used", path.display())]

@@ -41,7 +41,7 @@ impl Store {
         change: impl FnOnce(&mut Vec<Prefix>),
     ) -> Result<Vec<Prefix>> {
         let unknown = self.no_such_site(site);
-        self.write(|tx| {
+        self.decide(|tx| {
             let query = "SELECT granted FROM sites WHERE name = ?1";
             let granted: Option<String> = tx
                 .query_row(query, [site.as_str()], |row| row.get(0))
@@ -63,7 +63,7 @@ impl Store {
     pub fn set_reach(&mut self, site: &SiteName, reach: Option<&Reach>) -> Result<()> {
         let unknown = self.no_such_site(site);
         let reach = reach.map(ToString::to_string);
-        self.write(|tx| {
+        self.decide(|tx| {
             let update = "UPDATE sites SET reach = ?2 WHERE name = ?1";
             match tx.execute(update, params![site.as_str(), reach])? {
                 0 => Err(unknown.into()),

@@ -37,7 +37,7 @@ impl Store {
     /// Takes back the invitation of a site that nobody has used; the site stays as it is otherwise.
     pub fn withdraw(&mut self, site: &SiteName) -> Result<()> {
         let query = "DELETE FROM tokens WHERE site = ?1 AND kind = 'invite' AND used_by IS NULL";
-        match self.run(|db| db.execute(query, [site.as_str()]))? {
+        match self.decide(|tx| Ok(tx.execute(query, [site.as_str()])?))? {
             0 => Err(StoreError::NoInvitation { site: site.clone() }),
             _ => Ok(()),
         }

@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
 
 use super::error::{Outcome, Result};
@@ -41,7 +41,7 @@ impl Store {
         present: &Digest,
         now: SystemTime,
     ) -> Result<()> {
-        self.write(|tx| {
+        self.decide(|tx| {
             tx.execute(
                 "UPDATE certificates SET authority = ?1 WHERE authority IS NULL",
                 [former],
@@ -54,6 +54,27 @@ impl Store {
             put(tx, FORMER, &hex(former))?;
             put(tx, PRESENT, &hex(present))?;
             put(tx, SINCE, &seconds(now).to_string())
+        })
+    }
+
+    /// The present authority and the former one of the rotation that is under way.
+    pub fn rotating(&self) -> Result<Option<(Digest, Digest)>> {
+        let query = "SELECT unhex(present.value), unhex(former.value)
+                     FROM hub AS present JOIN hub AS former
+                     WHERE present.key = ?1 AND former.key = ?2";
+        self.run(|db| {
+            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            db.query_row(query, [PRESENT, FORMER], read).optional()
+        })
+    }
+
+    /// The rotation to this authority has not begun after all, and nobody hears of it.
+    pub fn drop_rotation(&mut self, present: &Digest) -> Result<()> {
+        self.decide(|tx| {
+            let mut left = steps(tx)?;
+            left.retain(|step| *step != AuthorityStep::Begun { present: *present });
+            put_steps(tx, &left)?;
+            forget_rotation(tx)
         })
     }
 
@@ -86,7 +107,7 @@ impl Store {
     /// sites have no other.
     pub fn end_rotation(&mut self, present: &Digest, locked_out: Vec<String>) -> Result<()> {
         self.trust_only(&[*present])?;
-        self.write(|tx| {
+        self.decide(|tx| {
             tx.execute(
                 "DELETE FROM tokens WHERE kind = 'invite' AND used_by IS NULL
                  AND hex(authority) = (SELECT value FROM hub WHERE key = ?1)",
@@ -100,11 +121,7 @@ impl Store {
                     locked_out,
                 },
             )?;
-            tx.execute(
-                "DELETE FROM hub WHERE key IN (?1, ?2, ?3)",
-                [PRESENT, FORMER, SINCE],
-            )?;
-            Ok(())
+            forget_rotation(tx)
         })
     }
 
@@ -164,8 +181,20 @@ fn add_step(tx: &Connection, step: AuthorityStep) -> Outcome<()> {
     let mut all = steps(tx)?;
     all.push(step);
     let left_out = all.len().saturating_sub(MOST_STEPS);
-    let text = serde_json::to_string(&all[left_out..]).expect("names and numbers become JSON");
+    put_steps(tx, &all[left_out..])
+}
+
+fn put_steps(tx: &Connection, steps: &[AuthorityStep]) -> Outcome<()> {
+    let text = serde_json::to_string(steps).expect("names and numbers become JSON");
     put(tx, STEPS, &text)
+}
+
+fn forget_rotation(tx: &Connection) -> Outcome<()> {
+    tx.execute(
+        "DELETE FROM hub WHERE key IN (?1, ?2, ?3)",
+        [PRESENT, FORMER, SINCE],
+    )?;
+    Ok(())
 }
 
 fn steps(db: &Connection) -> rusqlite::Result<Vec<AuthorityStep>> {

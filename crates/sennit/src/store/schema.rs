@@ -17,7 +17,7 @@ struct Step {
     then: fn(&Connection) -> rusqlite::Result<()>,
 }
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step {
         sql: FIRST,
         then: |_| Ok(()),
@@ -32,6 +32,10 @@ const STEPS: [Step; 4] = [
     },
     Step {
         sql: INVITED_BY,
+        then: |_| Ok(()),
+    },
+    Step {
+        sql: TOKENS_OF_SITE,
         then: |_| Ok(()),
     },
 ];
@@ -104,6 +108,9 @@ const INVITED_BY: &str = "
     SET authority = unhex((SELECT value FROM hub WHERE key = 'authority.present'))
     WHERE kind = 'invite' AND authority IS NULL;
 ";
+
+/// Whoever lists the sites looks for the tokens of each.
+const TOKENS_OF_SITE: &str = "CREATE INDEX tokens_of_site ON tokens (site);";
 
 /// Sites could announce what they liked. Those LANs that are private space stay theirs; anything
 /// else has to be granted by somebody who knows.

@@ -63,6 +63,31 @@ impl Store {
             path: self.path.clone(),
         })
     }
+
+    /// Removes what is known of a site that is revoked, or that has never had a certificate or a
+    /// bearer token. What it proves itself by is unknown from then on, and so is refused.
+    pub fn forget(&mut self, site: &SiteName) -> Result<()> {
+        let path = self.path.clone();
+        self.decide(|tx| {
+            let query = "SELECT revoked IS NOT NULL
+                             OR NOT EXISTS (SELECT 1 FROM certificates WHERE site = name)
+                             AND NOT EXISTS (SELECT 1 FROM tokens
+                                             WHERE site = name AND kind = 'bearer')
+                         FROM sites WHERE name = ?1";
+            let name = [site.as_str()];
+            let known: Option<bool> = tx.query_row(query, name, |row| row.get(0)).optional()?;
+            let named = site.clone();
+            match known {
+                None => return Err(StoreError::NoSuchSite { site: named, path }.into()),
+                Some(false) => return Err(StoreError::MayComeIn { site: named }.into()),
+                Some(true) => {}
+            }
+            tx.execute("DELETE FROM tokens WHERE site = ?1", name)?;
+            tx.execute("DELETE FROM certificates WHERE site = ?1", name)?;
+            tx.execute("DELETE FROM sites WHERE name = ?1", name)?;
+            Ok(())
+        })
+    }
 }
 
 /// What [`site_record`] reads; certificates that are good after `?1` count. Whose last token has

@@ -175,20 +175,46 @@ fn a_daemon_ends_with_its_helper_and_a_helper_with_its_daemon() {
     ping(edge.host, HUB_INNER[0]);
 }
 
+/// A `PATH` with this script in place of `nft`.
+fn with_nft(world: &World, script: &str) -> String {
+    let tools = world.path("tools");
+    fs::create_dir(&tools).unwrap();
+    let nft = tools.join("nft");
+    fs::write(&nft, script).unwrap();
+    fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", tools.display(), env::var("PATH").unwrap())
+}
+
+#[test]
+fn an_edge_starts_and_ends_where_nft_does_not_work() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let path = with_nft(&world, "#!/bin/sh\necho no nftables here >&2\nexit 1\n");
+    let _hub = world.start_hub();
+    world.join("van");
+    let config = world.write("van.toml", &world.edge_config(&Edge::default()));
+    let mut command = world.host(Role::Edge).command(SENNIT);
+    command.args(["edge", "--config"]).arg(config);
+    command.env("PATH", path);
+    let mut edge = world.spawn("van", Role::Edge, command);
+
+    edge.wait_until_up();
+    assert_eq!(edge.stop().code(), Some(0));
+    edge.wait_for_log(&["no nftables here"]);
+}
+
 #[test]
 fn a_daemon_ends_and_its_routes_go_although_a_command_of_its_helper_hangs() {
     let Some(world) = World::with_two_links() else {
         return;
     };
-    let (tools, hangs) = (world.path("tools"), world.path("hangs"));
-    fs::create_dir(&tools).unwrap();
-    let nft = tools.join("nft");
+    let hangs = world.path("hangs");
     let script = format!(
         "#!/bin/sh\n[ -e {} ] && exec sleep 1000\nPATH=${{PATH#*:}}\nexec nft \"$@\"\n",
         hangs.display()
     );
-    fs::write(&nft, script).unwrap();
-    fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+    let path = with_nft(&world, &script);
     let host = world.host(Role::Hub);
     let rules = || host.exec(&["ip", "rule"]).unwrap();
     let before = rules();
@@ -196,7 +222,6 @@ fn a_daemon_ends_and_its_routes_go_although_a_command_of_its_helper_hangs() {
     let config = world.write("hub.toml", &world.hub_config(""));
     let mut command = host.command(SENNIT);
     command.args(["hub", "--config"]).arg(config);
-    let path = format!("{}:{}", tools.display(), env::var("PATH").unwrap());
     command.env("PATH", path);
     let mut hub = world.spawn("hub", Role::Hub, command);
     hub.wait_until_up();

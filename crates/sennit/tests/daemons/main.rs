@@ -7,7 +7,8 @@
 //! [`daemons`] (they die, or start in a bad place), [`leaks`] (what would leave beside the tunnel),
 //! [`absent`] (the hub is not to be found), [`operate`] (an operator does something), [`doctor`]
 //! (is asked what is wrong), [`proxied`] (UDP for clients without a tunnel), [`reload`] (a hub
-//! reads its config anew), [`rotation`] (it gets another authority), [`editing`] (somebody writes
+//! reads its config anew), [`elsewhere`] (it has another address),
+//! [`rotation`] (it gets another authority), [`editing`] (somebody writes
 //! its config from afar), [`sorted`] (the kernel chooses the class), [`speedtest`] (a tunnel is
 //! measured), [`standing`] (how a hub stands), [`watched`] (by a real Prometheus), [`crowded`] (by
 //! ten thousand who ask nothing), [`confined`] (what it has given up), [`own_user`] (root too) and
@@ -25,6 +26,7 @@ mod crowded;
 mod daemons;
 mod doctor;
 mod editing;
+mod elsewhere;
 mod hostile;
 mod input;
 mod joining;

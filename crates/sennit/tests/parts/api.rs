@@ -294,6 +294,8 @@ fn paths_are_left_out_where_nobody_wants_them() {
     assert_ne!(whole["tunnels"][0]["paths"], serde_json::json!([]));
     assert_eq!(slim["tunnels"][0]["paths"], serde_json::json!([]));
     assert_eq!(own["tunnels"][0]["paths"], serde_json::json!([]), "a hub");
+    let shares = serde_json::json!([{ "link": "lte", "share_ratio": 0.5 }]);
+    assert_eq!(own["tunnels"][0]["shares"], shares, "what a page shows");
     assert_eq!(slim["tunnels"][0]["class"], whole["tunnels"][0]["class"]);
     assert_eq!(world.get("/v1/status?paths=some").problem(), "bad_request");
 }
@@ -426,7 +428,7 @@ fn token_files_that_others_may_read_or_that_hold_no_good_token_are_refused() {
         let recorder = sennit::history::Recorder::start(&history, nobody.clone()).unwrap();
         let books = (keeper.journal().clone(), recorder.archive().clone());
         let started = sennit::api::Keys::load(&config)
-            .and_then(|keys| sennit::api::Api::start(&config, keys, nobody, books, visitors));
+            .and_then(|keys| sennit::api::Api::start(keys, nobody, books, visitors));
         started.map_err(|error| error.to_string()).unwrap_err()
     };
     let open = secret(&dir, "open", world::READER);

@@ -290,6 +290,7 @@ fn path(link: &str, state: PathState) -> PathStatus {
         cause: None,
         reason: None,
         since_seconds: 42.0,
+        heard_seconds: Some(0.1),
         rtt_seconds: Some(0.0384),
         rtt_min_seconds: Some(0.024),
         sent_packets: 500,
@@ -333,6 +334,8 @@ fn sample() -> Status {
         up_limit_bytes_per_second: None,
         down_limit_bytes_per_second: None,
         limited_by_operator: false,
+        up_limited_by_operator: false,
+        down_limited_by_operator: false,
         sent_bytes_per_second: (state == LinkState::Up).then_some(1_512_500.0),
         received_bytes_per_second: (state == LinkState::Up).then_some(18_500_000.0),
         account: None,
@@ -397,6 +400,7 @@ fn sample() -> Status {
             fec: Default::default(),
             striping: None,
             paths: vec![path("starlink", PathState::Up), dead],
+            shares: Vec::new(),
             unanswered: Vec::new(),
             flow_count: 0,
             flows: Vec::new(),
@@ -408,6 +412,7 @@ fn sample() -> Status {
         authority: None,
         workers: Vec::new(),
         confinement: None,
+        turned_away: false,
     }
 }
 
@@ -423,7 +428,7 @@ lte-a     wwan0      down      1  38.4 ms     -         -          -
 
 TUNNEL class default: degraded for 1 min
   bond, repair; sent 1.0 KiB, received 5.0 GiB
-  PATH      STATE      RTT   LOSS      RATE     SENT  RECEIVED  SHARE
+  PATH      STATE      RTT   LOSS   RATE UP     SENT  RECEIVED  SHARE
   starlink  up     38.4 ms  0.4 %  148 Mb/s  627 MiB   1.2 GiB   69 %
   lte-a     down         -      -         -  627 MiB   1.2 GiB      -
   ! lte-a is down for 42 s: nothing arrives from the peer
@@ -436,6 +441,27 @@ fn the_status_fits_80_columns_and_says_why() {
 
     assert_eq!(shown, SHOWN);
     assert!(shown.lines().all(|line| line.chars().count() <= 80));
+}
+
+/// A dead link counted as up for half a minute, without a word, while nothing flowed.
+#[test]
+fn a_link_on_which_nothing_has_arrived_for_seconds_is_named() {
+    let mut status = sample();
+    let mut other = status.tunnels[0].clone();
+    (other.class, other.paths[0].heard_seconds) = ("voice".into(), Some(23.0));
+    status.tunnels.push(other);
+    let shown = render(&status, false, WIDTH);
+    assert!(
+        !shown.contains("has arrived"),
+        "one class hears it: {shown}"
+    );
+
+    status.tunnels[0].paths[0].heard_seconds = Some(17.4);
+    let shown = render(&status, false, WIDTH);
+    assert!(
+        shown.contains("  ! starlink: nothing has arrived for 17 s\n"),
+        "{shown}"
+    );
 }
 
 #[test]

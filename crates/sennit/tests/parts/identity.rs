@@ -467,6 +467,56 @@ fn an_edge_keeps_no_answer_but_its_own_certificate() {
     assert!(!edge.identity.is_enrolled());
 }
 
+/// A renewal reads first and writes then: a revocation may come between the two.
+#[test]
+fn a_certificate_that_was_taken_back_meanwhile_is_not_renewed() {
+    let mut hub = Hub::new();
+    let (site, now) = (name("van-07"), SystemTime::now());
+    let shown = |edge: &Edge| *Fingerprint::of(&edge.chain()[0]).as_bytes();
+    let fresh = NewCertificate {
+        site: &site,
+        fingerprint: &[1; 32],
+        authority: &[2; 32],
+        der: &[],
+        key: &[3; 32],
+        not_after: now + DAY,
+    };
+    let former = shown(&hub.enrolled("van-07"));
+    hub.store.revoke(&site, now).unwrap();
+    assert!(!hub.store.renew(&former, &fresh).unwrap());
+
+    let lost = shown(&hub.enrolled("van-07"));
+    assert!(!hub.store.renew(&former, &fresh).unwrap(), "it stays void");
+    let found = shown(&hub.enrolled("van-07"));
+    assert!(!hub.store.renew(&lost, &fresh).unwrap(), "it is retired");
+    assert_eq!(hub.store.certificate(&[1; 32]).unwrap(), None);
+    assert!(hub.store.renew(&found, &fresh).unwrap());
+}
+
+/// One of the year 10000 ended the edge that was to show it, and again after each restart.
+#[test]
+fn an_expiry_that_no_date_can_say_is_not_taken_and_one_that_was_is_exchanged_at_once() {
+    let mut hub = Hub::new();
+    let mut edge = Edge::join(&hub.invite("van-07"));
+    let request = edge.identity.enrollment_request().unwrap();
+    let good = hub.answer(&[], &request, Duration::ZERO).body;
+    for expires in [253_402_300_800, u64::MAX] {
+        let mut answer: serde_json::Value = serde_json::from_slice(&good).unwrap();
+        answer["certificate"]["expires"] = expires.into();
+        let refused = edge.identity.accept(answer.to_string().as_bytes());
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, IdentityError::BadAnswer(_)), "{refused}");
+    }
+    edge.identity.accept(&good).unwrap();
+
+    let file = edge.dir.path().join("site.json");
+    let mut kept: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    kept["expires"] = u64::MAX.into();
+    fs::write(&file, kept.to_string()).unwrap();
+    let loaded = EdgeIdentity::load(edge.dir.path()).unwrap();
+    assert!(loaded.is_enrolled() && loaded.is_renewal_due(SystemTime::now()));
+}
+
 #[test]
 fn a_bearer_token_lets_in_until_it_expires_or_the_site_is_revoked() {
     let mut hub = Hub::new();

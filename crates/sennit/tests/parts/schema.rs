@@ -130,10 +130,10 @@ fn every_word_of_the_document_is_in_the_schema() {
         (PathState::Probation, Cause::Unheard),
         (PathState::Suspect, Cause::Returned),
         (PathState::Down, Cause::Relapsed),
-        (PathState::Validating, Cause::LinkDown),
+        (PathState::Down, Cause::LinkDown),
         (PathState::Down, Cause::PeerLinkDown),
         (PathState::Down, Cause::PeerPaused),
-        (PathState::Backup, Cause::NotValidated),
+        (PathState::Suspect, Cause::NotValidated),
     ];
     status.tunnels[0].paths = states
         .map(|(state, cause)| {

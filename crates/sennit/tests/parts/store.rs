@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use sennit::config::Pool;
 use sennit::leases::Leases;
 use sennit::site::SiteName;
-use sennit::store::{Lease, Store, StoreError, TokenKind};
+use sennit::store::{Lease, NewCertificate, Redeemed, Store, StoreError, TokenKind};
 
 fn name(site: &str) -> SiteName {
     site.parse().unwrap()
@@ -300,6 +300,67 @@ const FIRST_FORMAT: &str = "
 ";
 
 #[test]
+fn the_certificate_of_a_forgotten_site_is_nobodys_also_when_its_name_is_given_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path()).unwrap();
+    let (van, now) = (name("van"), SystemTime::now());
+    let invite = |store: &mut Store, hash: [u8; 32]| {
+        let invited = store.invite(&van, &hash, None, TokenKind::Invite, None, now);
+        invited.unwrap();
+    };
+    let certificate = NewCertificate {
+        site: &van,
+        fingerprint: &[1; 32],
+        authority: &[2; 32],
+        der: &[],
+        key: &[3; 32],
+        not_after: now + Duration::from_secs(1000),
+    };
+    invite(&mut store, [7; 32]);
+    store.redeem(&[7; 32], &certificate, now).unwrap();
+    let error = store.forget(&van).unwrap_err();
+    assert!(matches!(error, StoreError::MayComeIn { .. }), "{error}");
+
+    store.revoke(&van, now).unwrap();
+    store.forget(&van).unwrap();
+    invite(&mut store, [8; 32]);
+
+    assert_eq!(store.certificate(&[1; 32]).unwrap(), None);
+    assert_eq!(store.token(&[7; 32]).unwrap(), None);
+}
+
+/// Each of them was kept for good.
+#[test]
+fn an_invitation_that_was_used_and_has_expired_is_forgotten_with_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path()).unwrap();
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let van = name("van");
+    let invite = |store: &mut Store, n: u8, seconds| {
+        let (hash, until, kind) = ([n; 32], Some(at(seconds + 100)), TokenKind::Invite);
+        let invited = store.invite(&van, &hash, until, kind, None, at(seconds));
+        invited.unwrap();
+    };
+    let certificate = NewCertificate {
+        site: &van,
+        fingerprint: &[1; 32],
+        authority: &[2; 32],
+        der: &[],
+        key: &[3; 32],
+        not_after: at(1000),
+    };
+    invite(&mut store, 7, 0);
+    let used = store.redeem(&[7; 32], &certificate, at(10)).unwrap();
+    assert_eq!(used, Redeemed::Done);
+
+    invite(&mut store, 8, 50);
+    let kept = store.token(&[7; 32]).unwrap();
+    assert!(kept.is_some(), "its answer may have been lost");
+    invite(&mut store, 9, 200);
+    assert_eq!(store.token(&[7; 32]).unwrap(), None);
+}
+
+#[test]
 fn a_store_from_the_midst_of_a_rotation_knows_which_invitations_name_the_former_authority() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::create(dir.path()).unwrap();
@@ -315,7 +376,8 @@ fn a_store_from_the_midst_of_a_rotation_knows_which_invitations_name_the_former_
     invite(&mut store, "car", 4, 30);
     drop(store);
     let db = rusqlite::Connection::open(dir.path().join(Store::FILE)).unwrap();
-    let third = "ALTER TABLE tokens DROP COLUMN authority; PRAGMA user_version = 3;";
+    let third = "DROP INDEX tokens_of_site; ALTER TABLE tokens DROP COLUMN authority;
+                 PRAGMA user_version = 3;";
     db.execute_batch(third).unwrap();
     drop(db);
 
@@ -408,6 +470,29 @@ fn a_store_that_is_open_keeps_its_locks_when_it_is_opened_once_more() {
     assert!(dir.path().join("hub.db-wal").exists(), "it is in use");
     held.revoke(&name("van"), SystemTime::now()).unwrap();
     assert!(dir.path().join("hub.db-wal").exists());
+}
+
+/// As sysupgrade of OpenWrt copies it while the hub runs.
+#[test]
+fn a_copy_of_the_main_file_alone_knows_who_was_let_in_and_who_was_shut_out() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut daemon = with_sites(dir.path(), &["a", "b"]);
+    let mut command_line = Store::open(dir.path()).unwrap();
+    let now = SystemTime::now();
+    command_line.revoke(&name("a"), now).unwrap();
+    let lan = ["192.168.8.0/24".parse().unwrap()];
+    daemon.allow(&name("b"), &lan).unwrap();
+
+    let copying = Command::new("cp")
+        .arg(dir.path().join("hub.db"))
+        .arg(copy.path())
+        .status();
+    assert!(copying.unwrap().success());
+
+    let copied = Store::open(copy.path()).unwrap();
+    assert_eq!(copied.sites(now).unwrap(), daemon.sites(now).unwrap());
+    assert_eq!(copied.site(&name("b"), now).unwrap().granted, lan);
+    drop(command_line);
 }
 
 #[test]

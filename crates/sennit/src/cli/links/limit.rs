@@ -7,7 +7,7 @@ use super::{LinksArgs, is_up, ordered, status};
 use crate::cli::{Exit, Failure, output};
 use crate::config;
 use crate::control::{Client, LinkBounds, Request};
-use crate::status::{LinkStatus, bounds};
+use crate::status::{LinkStatus, limits};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -90,16 +90,12 @@ pub(super) fn run(
 
 fn said(link: &LinkStatus) -> String {
     let name = &link.name;
-    let limits = bounds([
-        link.up_limit_bytes_per_second,
-        link.down_limit_bytes_per_second,
-    ]);
-    match limits {
+    match limits(link) {
         Some(limits) if link.limited_by_operator => format!(
-            "Link `{name}` carries {limits} until `sennit links limit {name} off`, or until the edge is \
-             started again."
+            "Link `{name}` carries {limits}. What an operator wants holds until `sennit links limit \
+             {name} off`, or until the edge is started again."
         ),
-        Some(limits) => format!("Link `{name}` carries {limits}, as the config says."),
+        Some(limits) => format!("Link `{name}` carries {limits}."),
         None => format!("Link `{name}` is not limited."),
     }
 }

@@ -187,7 +187,7 @@ mod tests {
         let books = (journal.clone(), recorder.archive().clone());
         let config = ApiConfig::default();
         let keys = Keys::load(&config).unwrap();
-        let _api = Api::start(&config, keys, ask, books, visitors).unwrap();
+        let _api = Api::start(keys, ask, books, visitors).unwrap();
         let link = "lte\u{7}".to_owned();
         journal.note(Event::LinkUp { link });
 

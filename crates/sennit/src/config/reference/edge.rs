@@ -25,7 +25,7 @@ fn far_side() -> Vec<Key> {
             Without::Needed,
             "Addresses or names of the hub, with ports. A name that is not in \
              /etc/hosts\nis looked up over each link, all addresses are tried at once, and without a \
-             resolver those found last.",
+             resolver those found last.\nTunnels move to the addresses of another list at a reload.",
         ),
         key(
             "proxy_ca",
@@ -56,9 +56,9 @@ fn far_side() -> Vec<Key> {
             "records",
             Kind::Text(r#""/run/sennit/records""#),
             Without::Is("that of `state`"),
-            "Directory of history, events and counters, which are written every few seconds. On a \
-             router it is\nbetter one in memory than its flash, and then they begin anew with \
-             each boot, caps as well.\nUnder systemd a directory outside of `/var/lib/sennit` \
+            "Directory of history, events, counters and notifications that are not delivered yet, \
+             which are written\nevery few seconds. On a router it is better one in memory than its \
+             flash, and then they begin\nanew with each boot, caps as well.\nUnder systemd a directory outside of `/var/lib/sennit` \
              and `/run/sennit` has to be there, and in\nthe unit as `ReadWritePaths=` (`systemctl edit \
              sennit-edge`): an edge that cannot write there keeps\nnone of them.",
         ),

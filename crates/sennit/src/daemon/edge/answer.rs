@@ -21,6 +21,8 @@ pub(super) struct Answer {
     pub(super) refused: Vec<(Prefix, String)>,
     pub(super) notes: Vec<String>,
     pub(super) verdict: Option<String>,
+    /// With what the hub turns this edge away.
+    pub(super) refusal: Option<String>,
     pub(super) certificate: Option<CertificateStatus>,
     pub(super) links: Vec<LinkStatus>,
     /// Links on which this host refuses to send, and that in words.
@@ -49,6 +51,7 @@ impl Answer {
             refused: self.refused,
             notes: self.notes,
             verdict: self.verdict,
+            refusal: self.refusal,
             certificate: self.certificate,
             links: self.links,
             tunnels,
@@ -67,6 +70,8 @@ pub(super) struct Report {
     pub(super) notes: Vec<String>,
     /// Why there is no tunnel, as far as it was looked.
     pub(super) verdict: Option<String>,
+    /// With what the hub turns this edge away.
+    pub(super) refusal: Option<String>,
     pub(super) certificate: Option<CertificateStatus>,
     pub(super) links: Vec<LinkStatus>,
     pub(super) tunnels: Vec<TunnelStatus>,

@@ -182,6 +182,7 @@ fn engine(identity: &EdgeIdentity, hubs: Vec<SocketAddr>, now: Instant) -> Resul
     };
     let config = EngineConfig {
         hubs,
+        hub_names: Vec::new(),
         server_name: tls.server_name,
         classes: BTreeMap::from([(ClassId(0), class_config(&Class::default()))]),
         classifier: Classifier::default(),

@@ -136,14 +136,18 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     let files = onsite::look_at_files(&config.api, &config.notify);
     findings.extend(files.into_iter().map(|it| {
         let advice =
-            "without it the edge does not start: write the file, or take it out of the config";
+            "the edge starts without what needs it: write the file, or take it out of the config";
         Finding::error(Code::SecretFile, it.message, advice)
     }));
     let mut netlink = Netlink::open()?;
     findings.extend(host::device());
     findings.extend(host::other_routes(config, &mut netlink));
     findings.extend(host::forwarding(config));
+    findings.extend(host::lan(config));
     let running = host::is_running(config);
+    if !running {
+        findings.extend(host::left_behind(config));
+    }
     let instance = Instance::of(&config.device);
     let passage = way::passage(&config.device, &config.links);
     // Without them the hub is not asked where it sees a link.
@@ -157,9 +161,8 @@ pub fn examine(config: &EdgeConfig, now: SystemTime) -> Result<Diagnosis, Failur
     let looked = looked.into_iter().flatten();
     let (links, of_links): (Vec<LinkFacts>, Vec<Vec<Finding>>) = looked.unzip();
     findings.extend(of_links.into_iter().flatten());
-    if findings.iter().all(|it| it.severity != Severity::Error) {
-        findings.extend(host::tunnel(config));
-    }
+    let is_well = findings.iter().all(|it| it.severity != Severity::Error);
+    findings.extend(host::tunnel(config, is_well));
     findings.sort_by_key(|finding| finding.severity);
     Ok(Diagnosis {
         schema: "sennit.doctor/1",

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use sennit_core::{ClassId, Classifier};
 use sennit_engine::{
-    ClassConfig, Edge, EdgeChange, EdgeConfig as EngineConfig, Issuer, Purpose, Settings, Treatment,
+    ClassConfig, Edge, EdgeChange, EdgeConfig as EngineConfig, HubName, Issuer, Purpose, Settings,
+    Treatment,
 };
 use sennit_packet::Prefix;
 
@@ -92,6 +93,7 @@ impl FarSide {
         let purpose = self.purpose()?;
         let engine_config = EngineConfig {
             hubs: addresses(config),
+            hub_names: hub_names(config),
             server_name: tls.server_name,
             classes: BTreeMap::new(),
             classifier: classifier(running),
@@ -122,6 +124,12 @@ pub(super) fn addresses(config: &EdgeConfig) -> Vec<SocketAddr> {
     config.hub.iter().filter_map(Remote::address).collect()
 }
 
+/// The hub's names, which have to be looked up.
+pub(super) fn hub_names(config: &EdgeConfig) -> Vec<HubName> {
+    let named = config.hub.iter().filter(|hub| hub.address().is_none());
+    named.map(|hub| hub.to_string().into()).collect()
+}
+
 /// The sum of what the far side knows us by, so that sites with numbers in their names are spread
 /// evenly over the workers of a hub.
 fn steering(known_by: &str) -> u8 {
@@ -148,6 +156,8 @@ pub(super) fn change(running: &Running, wanted: impl Fn(ClassId) -> bool) -> Edg
         classes: class_configs(running, wanted),
         classifier: classifier(running),
         lan: running.config.lan.iter().copied().map(prefix).collect(),
+        hubs: addresses(&running.config),
+        hub_names: hub_names(&running.config),
         sharing: running.sharing.clone(),
     }
 }

@@ -75,7 +75,7 @@ impl Lead {
         watch: Watch,
         far_side: FarSide,
         devices: Devices,
-        names: Option<Names>,
+        names: Names,
         running: Arc<Running>,
         journal: Journal,
         dns: Dns,
@@ -130,7 +130,8 @@ impl Lead {
     /// Goes on with another config.
     pub(super) fn change(&mut self, running: &Arc<Running>, now: Instant) {
         self.running = Arc::clone(running);
-        self.watch.set_links(&running.links, &self.host);
+        self.watch.change(running, &self.host);
+        self.outlook.set_hubs(&running.config.hub);
         let blocked = super::blocked(&running.config);
         let blocked = self.host.ask(move |host| host.set_blocked(&blocked));
         let forwards = self.forward_lan().and(self.loosen_class_devices());
@@ -256,7 +257,8 @@ impl Lead {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let host = self.upkeep.poll_timeout();
-        let all = [self.enrol_at, self.outlook.poll_timeout(), host];
+        let links = self.watch.poll_timeout();
+        let all = [self.enrol_at, self.outlook.poll_timeout(), host, links];
         all.into_iter().flatten().min()
     }
 
@@ -284,8 +286,7 @@ impl Lead {
         tracing::info!(addresses = ?nets, "addresses assigned");
         let addresses = nets.iter().map(IpNet::addr).collect();
         self.journal.note(Event::AddressesAssigned { addresses });
-        let classes = self.devices.classes.iter().map(|(_, device)| *device);
-        for device in std::iter::once(self.devices.main).chain(classes) {
+        for device in self.devices.all() {
             let nets = nets.clone();
             let set = self.host.ask(move |host| host.set_addresses(device, &nets));
             if let Err(error) = set {

@@ -22,7 +22,7 @@ use crate::{
 /// What was seen is believed for so long.
 const FRESH: Duration = Duration::from_secs(3);
 /// The main table of a host that speaks BGP takes a second to read.
-const FRESH_ROUTES: Duration = Duration::from_secs(30);
+pub(super) const FRESH_ROUTES: Duration = Duration::from_secs(30);
 /// So many routes are named; a person reads no more.
 const NAMED: usize = 16;
 
@@ -88,7 +88,7 @@ impl Hold {
 /// What the kernel said last, and when: a status is asked for each second, and hosts may have many
 /// routes.
 #[derive(Debug)]
-struct Seen<T>(Mutex<Option<(Instant, T)>>);
+pub(super) struct Seen<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T> Default for Seen<T> {
     fn default() -> Self {
@@ -98,7 +98,7 @@ impl<T> Default for Seen<T> {
 
 impl<T: Clone> Seen<T> {
     /// What was seen, if that is not longer ago than `fresh`; otherwise what `look` sees now.
-    fn within(&self, fresh: Duration, now: Instant, look: impl FnOnce() -> T) -> T {
+    pub(super) fn within(&self, fresh: Duration, now: Instant, look: impl FnOnce() -> T) -> T {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*seen {
             Some((at, what)) if now.saturating_duration_since(*at) < fresh => what.clone(),

@@ -64,7 +64,10 @@ pub(super) fn describe(link: &mut LinkStatus, used: &config::Link, limits: &Limi
     let bytes = |rate: Option<Bitrate>| rate.map(Bitrate::as_bytes_per_second_f64);
     link.up_limit_bytes_per_second = bytes(used.up);
     link.down_limit_bytes_per_second = bytes(used.down);
-    link.limited_by_operator = limits.contains_key(&link.name);
+    let wanted = limits.get(&link.name).copied().unwrap_or_default();
+    link.up_limited_by_operator = wanted.up.is_some();
+    link.down_limited_by_operator = wanted.down.is_some();
+    link.limited_by_operator = wanted != Limit::default();
 }
 
 /// What the journal hears.
@@ -107,6 +110,23 @@ mod tests {
         set(&mut limits, "lte", bounds(Some(0), Some(0))).unwrap();
         assert_eq!(rates(&limits), (None, mbit(8)));
         assert!(limits.is_empty());
+    }
+
+    #[test]
+    fn of_each_direction_it_is_said_whose_bound_it_is() {
+        let mut links = config("", &["all"]).links;
+        links[0].down = Some(Bitrate::mbit(8));
+        let mut limits = Limits::new();
+        set(&mut limits, "lte", bounds(Some(250_000), None)).unwrap();
+        let mut link = crate::daemon::tests::link("lte");
+
+        describe(&mut link, &apply(&links, &limits)[0], &limits);
+
+        let whose = (link.up_limited_by_operator, link.down_limited_by_operator);
+        assert_eq!((whose, link.limited_by_operator), ((true, false), true));
+        let said = "at most 2.0 Mb/s up, as an operator wants; at most 8.0 Mb/s down, as the \
+                    config says";
+        assert_eq!(crate::status::limits(&link).as_deref(), Some(said));
     }
 
     #[test]

@@ -144,6 +144,11 @@ impl Links {
                     }
                     // A drill is of a link, and not of its place.
                     io.set_cut(socket, false);
+                    if let Some(link) = place.as_ref().filter(|it| it.cut_until.is_some())
+                        && self.first
+                    {
+                        link.tell_drill(false, &self.journal);
+                    }
                     *place = wanted.as_ref().map(Link::new);
                 }
             }
@@ -243,7 +248,7 @@ impl Links {
                 let until = now + Duration::from_millis(milliseconds.into());
                 let cut = until > now;
                 if link.cut_until.is_some() != cut && self.first {
-                    tracing::info!(link = link.config.name, cut, "drill");
+                    link.tell_drill(cut, &self.journal);
                 }
                 link.cut_until = cut.then_some(until);
                 io.set_cut(socket, cut);
@@ -267,13 +272,11 @@ impl Links {
                 drop_socket(socket.0 as usize, any, io);
             }
         }
-        let first = self.first;
+        let journal = self.first.then(|| self.journal.clone());
         for (index, link) in self.all_mut() {
             if link.cut_until.take_if(|until| *until <= now).is_some() {
                 io.set_cut(SocketId(index as u32), false);
-                if first {
-                    tracing::info!(link = link.config.name, cut = false, "drill");
-                }
+                journal.iter().for_each(|it| link.tell_drill(false, it));
             }
             if link.rests_until.take_if(|until| *until <= now).is_some() {
                 link.since = now;
@@ -294,10 +297,12 @@ impl Links {
     pub(super) fn ways(&self, found: &[Found]) -> Vec<Way> {
         let links = self.all().filter(|(_, link)| link.off().is_none());
         let ways = links.filter_map(|(index, link)| {
+            let found = found.get(index)?;
             Some(Way {
                 socket: SocketId(index as u32),
                 device: link.config.interface.clone(),
-                sources: found.get(index)?.sources,
+                index: found.interface,
+                sources: found.sources,
                 mark: self.ground.mark(index).ok(),
             })
         });

@@ -7,7 +7,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, mpsc::Sender},
     time::{Duration, Instant},
 };
@@ -59,8 +59,9 @@ pub(super) struct EdgeMachine {
     pub(super) resolved: Arc<Resolved>,
     /// At the first worker.
     pub(super) lead: Option<Lead>,
-    /// Why a class has no tunnel, as the journal was told last.
-    pub(super) told: BTreeMap<String, String>,
+    /// Why a class has no tunnel, as the journal was told last, and whether the hub says the same
+    /// until its operator changes that.
+    pub(super) told: BTreeMap<String, (String, bool)>,
     /// The config that the worker went over to last.
     pub(super) running: Arc<Running>,
     /// How many of its tunnels are up.
@@ -71,17 +72,18 @@ pub(super) struct EdgeMachine {
 }
 
 /// What to do about a hub that does not want this edge.
-const TURNED_AWAY_HELP: &str = "the hub says so until its operator changes it: have it invite this site \
-                                again, then `sennit join TOKEN --force` here; meanwhile it is asked \
-                                every few minutes";
+pub(super) const TURNED_AWAY_HELP: &str = "the hub says so until its operator changes it: have it \
+                                           invite this site again, then `sennit join TOKEN --force` \
+                                           here; meanwhile it is asked every few minutes";
 
 impl EdgeMachine {
     /// The same reason again is told to nobody who did not ask for it.
     fn tell_refused(&mut self, class: &str, reason: &str, lasting: bool) {
-        if self.told.get(class).is_some_and(|told| told == reason) {
+        if self.told.get(class).is_some_and(|(told, _)| told == reason) {
             return tracing::debug!(class, reason, "still not connected");
         }
-        self.told.insert(class.to_owned(), reason.to_owned());
+        let told = (reason.to_owned(), lasting);
+        self.told.insert(class.to_owned(), told);
         let help = lasting.then_some(TURNED_AWAY_HELP);
         tracing::warn!(class, reason, help, "not connected");
         self.journal.note(Event::Refused {
@@ -119,6 +121,7 @@ impl EdgeMachine {
                 link,
                 multipath,
             } => self.note_tunnel_up(&class, &link, multipath, now),
+            EdgeEvent::TunnelMoved { class, from, to } => self.note_tunnel_moved(class, from, to),
             EdgeEvent::TunnelDown { class, reason } => self.note_tunnel_down(class, reason, now),
             EdgeEvent::Refused {
                 class,
@@ -164,6 +167,12 @@ impl EdgeMachine {
                 "the hub does not speak multipath: one link at a time"
             );
         }
+    }
+
+    fn note_tunnel_moved(&mut self, class: String, from: SocketAddr, to: SocketAddr) {
+        tracing::info!(class, %from, %to, "the tunnel runs to another address of the hub");
+        self.told.remove(&class);
+        self.journal.note(Event::TunnelMoved { class, from, to });
     }
 
     fn note_tunnel_down(&mut self, class: String, reason: String, now: Instant) {
@@ -334,6 +343,12 @@ impl EdgeMachine {
         lead.notes().into_iter().chain(alone).chain(caps).collect()
     }
 
+    /// With what the hub turns this edge away.
+    fn refusal(&self) -> Option<&str> {
+        let mut lasting = self.told.values().filter(|(_, lasting)| *lasting);
+        lasting.next().map(|(reason, _)| reason.as_str())
+    }
+
     fn answer(&mut self, request: &Request, io: &mut Io, now: Instant) -> Answer {
         if let Request::Link { link, order } = request
             && let Some(index) = self.links.position(link)
@@ -355,6 +370,7 @@ impl EdgeMachine {
             site: self.site.clone(),
             notes: self.notes(),
             verdict: lead.and_then(|lead| lead.outlook.verdict(&links, &self.resolved, now)),
+            refusal: self.refusal().map(str::to_owned),
             certificate: lead.and_then(Lead::certificate),
             hub_inside: lead.map_or_else(Vec::new, |lead| lead.hub_inside.clone()),
             addresses: lead.map_or_else(Vec::new, |lead| {

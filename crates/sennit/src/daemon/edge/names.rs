@@ -20,11 +20,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_engine::SocketId;
+use sennit_engine::{HubName, SocketId};
 use sennit_linux::{Draft, confine, inquiry};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
-pub(super) use self::host::resolvers;
+pub(super) use self::host::{Resolver, resolvers};
 use super::{
     letter::Letter,
     way::{Resolved, Way},
@@ -60,6 +60,8 @@ const ANSWER: usize = 1232;
 
 /// What the thread is told.
 enum Word {
+    /// The names of the hub that the config has, in place of those before.
+    Names(Vec<Remote>),
     Ways(Vec<Way>),
     /// Whether there is a tunnel.
     Tunnel(bool),
@@ -70,18 +72,15 @@ enum Word {
 pub(super) struct Names(Sender<Word>);
 
 impl Names {
-    /// Starts the thread if a hub has a name. What was found last is there at once.
+    /// Starts the thread, which sleeps while the hub has no name. What was found last is there at
+    /// once.
     pub(super) fn start(
         config: &EdgeConfig,
         workers: Arc<[Slot<Letter>]>,
-    ) -> Result<Option<Self>, Failure> {
-        let names: Vec<(String, u16)> = config.hub.iter().filter_map(named).collect();
-        if names.is_empty() {
-            return Ok(None);
-        }
+    ) -> Result<Self, Failure> {
         let (sender, words) = mpsc::channel();
         let lookup = Lookup {
-            names,
+            names: names(&config.hub),
             file: config.state.join(KNOWN),
             workers,
             known: BTreeMap::new(),
@@ -94,7 +93,7 @@ impl Names {
             .name("names".into())
             .spawn(move || lookup.run(&words))
             .map_err(Failure::runtime)?;
-        Ok(Some(Self(sender)))
+        Ok(Self(sender))
     }
 
     /// One without a thread, and what it is told of tunnels.
@@ -103,11 +102,17 @@ impl Names {
         let (sender, words) = mpsc::channel();
         let tunnel = |word| match word {
             Word::Tunnel(up) => Some(up),
-            Word::Ways(_) => None,
+            Word::Ways(_) | Word::Names(_) => None,
         };
         (Self(sender), move || {
             words.try_iter().filter_map(tunnel).collect()
         })
+    }
+
+    /// The hub is at these, of which the names are looked up anew even if they are those of before.
+    pub(super) fn set_hubs(&self, hubs: Vec<Remote>) {
+        // The thread ends with the daemon only.
+        let _ = self.0.send(Word::Names(hubs));
     }
 
     pub(super) fn set_ways(&self, ways: Vec<Way>) {
@@ -120,16 +125,30 @@ impl Names {
     }
 }
 
-fn named(remote: &Remote) -> Option<(String, u16)> {
-    match remote {
-        Remote::Name { host, port } => Some((host.clone(), *port)),
+/// The names among these hubs: as the config has them, and their ports.
+fn names(hubs: &[Remote]) -> Vec<Named> {
+    let named = hubs.iter().filter_map(|remote| match remote {
+        Remote::Name { host, port } => Some(Named {
+            told: remote.to_string().into(),
+            host: host.clone(),
+            port: *port,
+        }),
         Remote::Address(_) => None,
-    }
+    });
+    named.collect()
+}
+
+/// A name of the hub.
+struct Named {
+    /// What the engines know it by.
+    told: HubName,
+    host: String,
+    port: u16,
 }
 
 /// The thread's state.
 struct Lookup {
-    names: Vec<(String, u16)>,
+    names: Vec<Named>,
     file: PathBuf,
     workers: Arc<[Slot<Letter>]>,
     /// Addresses that each name had last.
@@ -145,7 +164,13 @@ impl Lookup {
         self.known = read_known(&self.file);
         let mut next = Instant::now();
         loop {
-            match words.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            match self.wait(words, next) {
+                Ok(Word::Names(hubs)) => {
+                    self.names = names(&hubs);
+                    self.failures = 0;
+                    self.tell(&BTreeMap::new());
+                    next = Instant::now();
+                }
                 Ok(Word::Ways(ways)) => {
                     self.ways = ways;
                     self.failures = 0;
@@ -167,10 +192,18 @@ impl Lookup {
         }
     }
 
+    /// The next word, if there is one until then; without a name there is nothing else to do.
+    fn wait(&self, words: &Receiver<Word>, until: Instant) -> Result<Word, RecvTimeoutError> {
+        if self.names.is_empty() {
+            return words.recv().map_err(RecvTimeoutError::from);
+        }
+        words.recv_timeout(until.saturating_duration_since(Instant::now()))
+    }
+
     /// Asks over all links at once, and tells the workers; how long to wait before the next time.
     fn look_up(&mut self) -> Duration {
         let resolvers = resolvers();
-        let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+        let names: Vec<String> = self.names.iter().map(|it| it.host.clone()).collect();
         let answered = at_once(&self.ways, |way| ask_all(way, &resolvers, &names));
         let sockets = self.ways.iter().map(|way| way.socket);
         let found: BTreeMap<SocketId, BTreeMap<String, Vec<IpAddr>>> = sockets
@@ -179,7 +212,8 @@ impl Lookup {
             .collect();
         let any = self.remember(&found);
         self.tell(&found);
-        if any {
+        // One that was never found may be that to which all tunnels are to move.
+        if any && names.iter().all(|name| self.known.contains_key(name)) {
             self.failures = 0;
             return if self.tunnel { TUNNEL } else { NO_TUNNEL };
         }
@@ -228,12 +262,12 @@ impl Lookup {
         for way in &self.ways {
             let own = found.get(&way.socket);
             let mut hubs = Vec::new();
-            for (name, port) in &self.names {
+            for Named { told, host, port } in &self.names {
                 let here = own
-                    .and_then(|own| own.get(name))
+                    .and_then(|own| own.get(host))
                     .filter(|it| !it.is_empty());
-                let addresses = here.or_else(|| self.known.get(name));
-                let with_port = |ip: &IpAddr| SocketAddr::new(*ip, *port);
+                let addresses = here.or_else(|| self.known.get(host));
+                let with_port = |ip: &IpAddr| (Arc::clone(told), SocketAddr::new(*ip, *port));
                 hubs.extend(addresses.into_iter().flatten().map(with_port));
             }
             self.told.insert(way.socket, hubs);
@@ -253,7 +287,7 @@ pub(super) fn look_up(ways: &[Way], names: &[String]) -> Vec<(String, Vec<IpAddr
 }
 
 /// What the resolvers answer to this link about all names.
-fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String, Vec<IpAddr>> {
+fn ask_all(way: &Way, resolvers: &[Resolver], names: &[String]) -> BTreeMap<String, Vec<IpAddr>> {
     let sockets = sockets_to(way, resolvers);
     // What comes back may be anybody's.
     confine::keep_files_only();
@@ -261,15 +295,16 @@ fn ask_all(way: &Way, resolvers: &[IpAddr], names: &[String]) -> BTreeMap<String
     names.iter().map(ask).collect()
 }
 
-fn sockets_to(way: &Way, resolvers: &[IpAddr]) -> Vec<UdpSocket> {
-    let sockets = resolvers
+fn sockets_to(way: &Way, resolvers: &[Resolver]) -> Vec<UdpSocket> {
+    let here = resolvers
         .iter()
-        .filter_map(|&resolver| socket_to(way, resolver).ok());
+        .filter(|it| it.is_behind(&way.device, way.index));
+    let sockets = here.filter_map(|resolver| socket_to(way, resolver.address).ok());
     sockets.collect()
 }
 
 /// The addresses of a name that the first resolver knows which knows any. All are asked at once.
-pub(super) fn ask(way: &Way, resolvers: &[IpAddr], name: &str) -> Vec<IpAddr> {
+pub(super) fn ask(way: &Way, resolvers: &[Resolver], name: &str) -> Vec<IpAddr> {
     ask_or_read(&sockets_to(way, resolvers), name)
 }
 

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     daemon::{at_once::at_once, mailbox::Slot},
+    remote::Remote,
     status::LinkStatus,
 };
 
@@ -32,8 +33,8 @@ const MOST_LOOKED_AT: usize = 4;
 /// Belongs to the first worker.
 #[derive(Debug)]
 pub(super) struct Outlook {
-    /// Looks the hub's name up, if it has one.
-    names: Option<Names>,
+    /// Looks the hub's names up, if it has any.
+    names: Names,
     /// The hub's addresses in the config.
     hubs: Vec<SocketAddr>,
     ways: Vec<Way>,
@@ -51,7 +52,7 @@ struct Silence {
 }
 
 impl Outlook {
-    pub(super) fn new(names: Option<Names>, hubs: Vec<SocketAddr>, now: Instant) -> Self {
+    pub(super) fn new(names: Names, hubs: Vec<SocketAddr>, now: Instant) -> Self {
         Self {
             names,
             hubs,
@@ -63,6 +64,16 @@ impl Outlook {
         }
     }
 
+    /// The hub is at these from now on: what was seen elsewhere says nothing.
+    pub(super) fn set_hubs(&mut self, hubs: &[Remote]) {
+        let addresses: Vec<SocketAddr> = hubs.iter().filter_map(Remote::address).collect();
+        if self.hubs != addresses {
+            self.verdicts.clear();
+        }
+        self.hubs = addresses;
+        self.names.set_hubs(hubs.to_vec());
+    }
+
     /// The links have changed.
     pub(super) fn set_ways(&mut self, ways: Vec<Way>) {
         if self.ways != ways {
@@ -72,9 +83,7 @@ impl Outlook {
                 device(&ways).is_some_and(|it| device(&self.ways) == Some(it))
             };
             self.verdicts.retain(|socket, _| stays(socket));
-            if let Some(names) = &self.names {
-                names.set_ways(ways.clone());
-            }
+            self.names.set_ways(ways.clone());
             self.ways = ways;
         }
     }
@@ -83,7 +92,7 @@ impl Outlook {
     pub(super) fn handle_tunnels(&mut self, worker: usize, up: usize, now: Instant) {
         if let Some(any) = self.schedule.count(worker, up, now) {
             self.verdicts.clear();
-            self.names.iter().for_each(|names| names.set_tunnel(any));
+            self.names.set_tunnel(any);
         }
     }
 
@@ -171,7 +180,8 @@ impl Outlook {
 
     fn hubs_of(&self, way: &Way, resolved: &Resolved) -> Vec<SocketAddr> {
         let found = resolved.get(&way.socket).into_iter().flatten();
-        let all = self.hubs.iter().chain(found).copied();
+        let found = found.map(|&(_, address)| address);
+        let all = self.hubs.iter().copied().chain(found);
         all.filter(|hub| way.binding(hub.ip()).is_some())
             .take(MOST_LOOKED_AT)
             .collect()
@@ -296,6 +306,7 @@ mod tests {
         Way {
             socket,
             device: device.into(),
+            index: 1,
             sources: [Some([192, 0, 2, 1].into()), None],
             mark: None,
         }
@@ -318,7 +329,11 @@ mod tests {
 
     /// An edge whose second link was taken out of the config, after a look over each link.
     fn looked(now: Instant) -> Outlook {
-        let mut outlook = Outlook::new(None, vec![([203, 0, 113, 10], 443).into()], now);
+        let mut outlook = Outlook::new(
+            Names::overheard().0,
+            vec![([203, 0, 113, 10], 443).into()],
+            now,
+        );
         outlook.set_ways(vec![way(FIRST, "dsl"), way(THIRD, "lte")]);
         let verdicts = vec![
             (FIRST, verdict(Udp::Silent)),
@@ -396,7 +411,7 @@ mod tests {
     fn the_hubs_name_is_asked_for_again_when_the_engines_have_begun_anew() {
         let (names, told) = Names::overheard();
         let now = Instant::now();
-        let mut outlook = Outlook::new(Some(names), Vec::new(), now);
+        let mut outlook = Outlook::new(names, Vec::new(), now);
         outlook.handle_tunnels(0, 1, now);
         outlook.handle_tunnels(1, 1, now);
         assert_eq!(told(), [true]);

@@ -6,18 +6,21 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use sennit_packet::Prefix;
+
 use super::{
     accounts::Accounts,
     answer::{Answer, Report},
     leak,
     letter::{Letter, TakesNot},
     limits,
+    machine::TURNED_AWAY_HELP,
     passing::Passing,
     running::Running,
     sorted,
 };
 use crate::{
-    config::EdgeConfig,
+    config::{self, EdgeConfig, HostFinding},
     control::{Ask, IdentityAnswer, LinkAnswer, LinkBounds, LinkRates, Refused, Request, Response},
     daemon::{
         confinement,
@@ -42,9 +45,13 @@ pub(super) struct Front {
     pub(super) passing: Passing,
     pub(super) started: Instant,
     pub(super) hold: leak::Hold,
+    /// What is wrong with the LAN.
+    pub(super) lan: leak::Seen<Vec<HostFinding>>,
     pub(super) workers: Vec<Slot<Question<Answer>>>,
     pub(super) letters: Arc<[Slot<Letter>]>,
     pub(super) journal: Journal,
+    /// What an operator should know since the start.
+    pub(super) notes: Vec<String>,
     pub(super) speedtests: Speedtests,
 }
 
@@ -150,7 +157,12 @@ impl Front {
         running.describe_limits(&mut status.links);
         self.accounts.describe(&mut status.links);
         self.passing.describe(&mut status.links, Instant::now());
-        status.leak = self.hold.status(&running.config, Instant::now());
+        status.notes.extend_from_slice(&self.notes);
+        let now = Instant::now();
+        let look = || config::look_at_lan(&running.config);
+        let lan = self.lan.within(leak::FRESH_ROUTES, now, look);
+        status.notes.extend(lan.into_iter().map(|it| it.message));
+        status.leak = self.hold.status(&running.config, now);
         status.config = Some(self.reloader.status());
         status
     }
@@ -181,22 +193,15 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
     let (mut tunnels, mut workers) = (Vec::new(), Vec::new());
     let mut refused_lan = Vec::new();
     let (mut notes, mut verdict, mut certificate) = (Vec::new(), None, None);
+    let mut refusal = None;
     let mut facts = Vec::new();
     for report in reports {
         notes.extend(report.notes);
         verdict = verdict.or(report.verdict);
+        refusal = refusal.or(report.refusal);
         certificate = certificate.or(report.certificate);
         addresses.extend(report.addresses);
-        // The hub says the same to each.
-        for (prefix, reason) in report.refused {
-            let prefix = prefix.to_string();
-            if !refused_lan
-                .iter()
-                .any(|it: &RefusedPrefix| it.prefix == prefix)
-            {
-                refused_lan.push(RefusedPrefix { prefix, reason });
-            }
-        }
+        add_refused(&mut refused_lan, report.refused);
         links.extend(report.links);
         tunnels.extend(report.tunnels);
         workers.push(report.worker);
@@ -209,7 +214,13 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
     traffic::add(&mut links, &facts, &tunnels);
     let (state, reason) = state(&addresses, &links, &tunnels, config.classes.len());
     let any = tunnels.iter().any(|tunnel| tunnel.state == State::Up);
-    let reason = verdict.filter(|_| !any).or(reason);
+    // What the hub itself has said comes before what was seen from outside.
+    let refusal = refusal.filter(|_| !any);
+    let turned_away = refusal.is_some();
+    if turned_away {
+        notes.insert(0, TURNED_AWAY_HELP.to_owned());
+    }
+    let reason = refusal.or(verdict.filter(|_| !any)).or(reason);
     Status {
         schema: SCHEMA.into(),
         time: date::millis(SystemTime::now()),
@@ -217,6 +228,7 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         version: env!("CARGO_PKG_VERSION").into(),
         state,
         reason,
+        turned_away,
         uptime_seconds: started.elapsed().as_secs_f64(),
         device: config.device.to_string(),
         addresses,
@@ -232,6 +244,16 @@ fn status(config: &EdgeConfig, started: Instant, reports: Vec<Report>) -> Status
         authority: None,
         workers,
         confinement: confinement::status(),
+    }
+}
+
+/// Adds those that are not known: the hub says the same to each worker.
+fn add_refused(known: &mut Vec<RefusedPrefix>, refused: Vec<(Prefix, String)>) {
+    for (prefix, reason) in refused {
+        let prefix = prefix.to_string();
+        if !known.iter().any(|it| it.prefix == prefix) {
+            known.push(RefusedPrefix { prefix, reason });
+        }
     }
 }
 
@@ -297,15 +319,7 @@ fn state(
 ) -> (State, Option<String>) {
     let up = tunnels.iter().filter(|it| it.state == State::Up).count();
     let wanted = links.iter().filter(|it| it.state == LinkState::Up).count();
-    let complete = |tunnel: &TunnelStatus| {
-        let may_use = |link: &&LinkStatus| {
-            let names = tunnel.links.as_ref();
-            names.is_none_or(|names| names.contains(&link.name))
-        };
-        let usable = links.iter().filter(|it| it.state == LinkState::Up);
-        let up = tunnel.paths.iter().filter(|it| it.state == PathState::Up);
-        up.count() >= usable.filter(may_use).count()
-    };
+    let pathless: Vec<&str> = pathless(links, tunnels).collect();
     if up == 0 && tunnels.iter().all(|it| it.state == State::Connecting) {
         let reason = tunnels.first().and_then(|it| it.reason.clone());
         (State::Connecting, reason)
@@ -321,11 +335,29 @@ fn state(
             links.len(),
         );
         (State::Degraded, Some(reason))
-    } else if !tunnels.iter().all(complete) {
-        (State::Degraded, Some("not every link has its path".into()))
+    } else if !pathless.is_empty() {
+        let reason = format!("not every class has its path on {}", pathless.join(", "));
+        (State::Degraded, Some(reason))
     } else {
         (State::Up, None)
     }
+}
+
+/// Links that are up and on which a class that may use them has no path that is.
+fn pathless<'a>(
+    links: &'a [LinkStatus],
+    tunnels: &'a [TunnelStatus],
+) -> impl Iterator<Item = &'a str> {
+    let lacks = |tunnel: &TunnelStatus, link: &LinkStatus| {
+        let names = tunnel.links.as_ref();
+        let is_used = names.is_none_or(|names| names.contains(&link.name));
+        let up = tunnel.paths.iter().filter(|it| it.state == PathState::Up);
+        let mut here = up.filter(|it| it.link.as_ref() == Some(&link.name));
+        is_used && here.next().is_none()
+    };
+    let up = links.iter().filter(|it| it.state == LinkState::Up);
+    let lacking = up.filter(move |&link| tunnels.iter().any(|tunnel| lacks(tunnel, link)));
+    lacking.map(|link| link.name.as_str())
 }
 
 #[cfg(test)]
@@ -363,6 +395,39 @@ mod tests {
         assert_eq!(classes, ["voice", "bulk", "rest"]);
         assert_eq!((status.links.len(), status.addresses.len()), (1, 1));
         assert_eq!(status.workers.len(), 2);
+    }
+
+    /// It was forgotten for what is seen from outside: that a QUIC server answers, and no tunnel
+    /// comes up.
+    #[test]
+    fn what_the_hub_said_when_it_turned_the_edge_away_comes_before_what_was_seen_from_outside() {
+        let refused = "the hub refused the tunnel: site van is revoked (status 403)";
+        let waiting = TunnelStatus {
+            state: State::Connecting,
+            ..tunnel("van", "all")
+        };
+        let of = |refusal: Option<&str>, tunnel: &TunnelStatus| {
+            let report = Report {
+                refusal: refusal.map(str::to_owned),
+                verdict: Some("no link reaches the hub".into()),
+                tunnels: vec![tunnel.clone()],
+                ..Report::default()
+            };
+            status(&config("", &["all"]), Instant::now(), vec![report])
+        };
+
+        let status = of(Some(refused), &waiting);
+        assert_eq!(status.reason.as_deref(), Some(refused));
+        assert!(status.turned_away);
+        assert!(status.notes[0].contains("sennit join TOKEN --force"));
+
+        let unreached = of(None, &waiting);
+        let seen = Some("no link reaches the hub");
+        assert_eq!(
+            (unreached.reason.as_deref(), unreached.turned_away),
+            (seen, false)
+        );
+        assert!(!of(Some(refused), &tunnel("van", "all")).turned_away);
     }
 
     #[test]
@@ -404,7 +469,7 @@ mod tests {
         };
 
         let degraded = |reason: &str| (State::Degraded, reason.to_owned());
-        let pathless = degraded("not every link has its path");
+        let pathless = degraded("not every class has its path on lte");
         assert_eq!(of(&up, &tunnels), pathless);
         assert_eq!(of(&[], &tunnels), (State::Up, String::new()));
         assert_eq!(

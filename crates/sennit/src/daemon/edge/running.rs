@@ -16,6 +16,7 @@ use crate::{
     config::{self, Change, Class, EdgeConfig, Entry, HostFinding, Loaded, Report},
     control::{LinkBounds, Refused},
     daemon::reload::{Planned, Runs, order_differs, with_old},
+    remote::Remote,
     status::LinkStatus,
 };
 
@@ -36,7 +37,7 @@ pub(super) struct Running {
 }
 
 /// Keys of `[edge]` that take effect at once.
-const LIVE: [&str; 5] = ["routes", "dns", "lan", "leak", "leak_when_stopped"];
+const LIVE: [&str; 6] = ["hub", "routes", "dns", "lan", "leak", "leak_when_stopped"];
 
 impl Runs for Running {
     type Config = EdgeConfig;
@@ -124,6 +125,7 @@ impl Running {
     fn needs_restart(&self, change: &Change, wanted: &EdgeConfig) -> bool {
         let (section, name, key) = &change.place;
         match (*section, key) {
+            ("[edge]", Some("hub")) => self.is_other_proxy(wanted),
             ("[edge]", Some(key)) => !LIVE.contains(key),
             ("[[class]]", Some("device")) | ("[[notify]]" | "[api]", _) => true,
             // Rules that need a device need it from the start.
@@ -144,10 +146,24 @@ impl Running {
         }
     }
 
+    /// Whether the name that the certificate of the far side must bear is that of its first
+    /// address, and would be another.
+    fn is_other_proxy(&self, wanted: &EdgeConfig) -> bool {
+        let proxy = self.config.proxy.as_ref();
+        let first = |config: &EdgeConfig| config.hub.first().map(Remote::host);
+        proxy.is_some_and(|it| it.name.is_none()) && first(&self.config) != first(wanted)
+    }
+
     /// The wanted config as far as it can be had without a restart.
     fn reachable(&self, wanted: &EdgeConfig) -> EdgeConfig {
         let now = &self.config;
+        let hub = if self.is_other_proxy(wanted) {
+            now.hub.clone()
+        } else {
+            wanted.hub.clone()
+        };
         EdgeConfig {
+            hub,
             routes: wanted.routes.clone(),
             dns: wanted.dns.clone(),
             lan: wanted.lan.clone(),
@@ -354,5 +370,27 @@ mod tests {
         assert_eq!(planned.needs_restart.len(), 1);
         let ids: Vec<u8> = planned.next.classes.iter().map(|id| id.0).collect();
         assert_eq!(ids, [1, 0, 2]);
+    }
+
+    #[test]
+    fn another_hub_takes_effect_unless_a_proxy_is_known_by_its_address() {
+        let with = |hub: &str, more: &str| {
+            let text = text(more, &["a"], &[]);
+            text.replace("203.0.113.10:443", hub)
+        };
+        let plans = |more: &str, hub: &str| {
+            let before = running(&with("203.0.113.10:443", more));
+            let planned = plan(&before, &with(hub, more));
+            let hub = planned.next.config.hub[0].to_string();
+            (whats(&planned.needs_restart).len(), hub)
+        };
+        let other = "203.0.113.20:443";
+        assert_eq!(plans("", other), (0, other.into()));
+        let proxy = "proxy_ca = '/etc/proxy.pem'";
+        assert_eq!(plans(proxy, other), (1, "203.0.113.10:443".into()));
+        let port = "203.0.113.10:444";
+        assert_eq!(plans(proxy, port), (0, port.into()));
+        let named = format!("{proxy}\nproxy_name = 'proxy.example'");
+        assert_eq!(plans(&named, other), (0, other.into()));
     }
 }

@@ -1,11 +1,8 @@
 //! By which device, addresses and mark packets leave by a link.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
-use sennit_engine::SocketId;
+use sennit_engine::{FoundHub, SocketId};
 use sennit_linux::{
     DeviceName, Instance, Passage,
     netlink::{Family, Interface, LinkState, Netlink},
@@ -19,6 +16,8 @@ use crate::config;
 pub(super) struct Way {
     pub(super) socket: SocketId,
     pub(super) device: String,
+    /// The number of that interface.
+    pub(super) index: u32,
     /// IPv4 and IPv6.
     pub(super) sources: [Option<IpAddr>; 2],
     pub(super) mark: Option<u32>,
@@ -42,6 +41,7 @@ impl Way {
             is_usable.then(|| Self {
                 socket: SocketId(u32::try_from(index).unwrap_or(u32::MAX)),
                 device: link.interface.clone(),
+                index: interface.index,
                 sources,
                 mark: instance.link_mark(index).ok(),
             })
@@ -88,5 +88,5 @@ pub(super) fn passage(device: &DeviceName, links: &[config::Link]) -> Option<Pas
     })
 }
 
-/// The addresses of the hub, for each link.
-pub(super) type Resolved = BTreeMap<SocketId, Vec<SocketAddr>>;
+/// The addresses of the hub's names, for each link.
+pub(super) type Resolved = BTreeMap<SocketId, Vec<FoundHub>>;

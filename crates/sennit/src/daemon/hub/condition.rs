@@ -30,6 +30,8 @@ pub(crate) enum Trouble {
     Reading,
     /// Its store cannot be written.
     Writing,
+    /// It has no address for a site that has joined.
+    Pool,
     /// Nobody can see that the host keeps sites to what they may reach.
     Filter,
     /// The host does not forward packets.
@@ -52,6 +54,8 @@ pub(crate) struct Found {
     blockers: Vec<String>,
     /// What sites announce as their LANs and are not routed, by site.
     refused: Arc<BTreeMap<String, Vec<RefusedPrefix>>>,
+    /// What an operator should know since the start.
+    lacks: Vec<String>,
     /// How far the rotation of the authority is, in words.
     rotation: Option<String>,
     /// By which authority sites know this hub.
@@ -61,6 +65,15 @@ pub(crate) struct Found {
 }
 
 impl Condition {
+    /// Of a hub that lacks this since its start, in sentences.
+    pub(crate) fn lacking(lacks: Vec<String>) -> Self {
+        let found = Found {
+            lacks,
+            ..Found::default()
+        };
+        Self(Mutex::new(found))
+    }
+
     /// These are all sites of the store. Clients with a bearer token come and go as they like, and
     /// nobody misses them.
     pub(crate) fn note_sites(&self, sites: &[SiteRecord]) {
@@ -158,7 +171,8 @@ impl Found {
             )
         };
         let blockers = self.blockers.iter().map(note);
-        blockers.chain(self.rotation.clone()).collect()
+        let lacks = self.lacks.iter().cloned();
+        blockers.chain(self.rotation.clone()).chain(lacks).collect()
     }
 
     /// Adds to each site what it announces and is not routed there.

@@ -56,6 +56,9 @@ use targets::LookUps;
 
 /// How often the store is looked at for what another process wrote, and credentials for their end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What is routed to sites is decided so often at most: all of them are looked at then, and a fleet
+/// that comes at once announces as many changes within seconds.
+const DECIDE_EVERY: Duration = Duration::from_millis(150);
 /// How often the store is told who is here, and the host is asked for its addresses and routes: the
 /// first is a write to a disk, and the others change by the minute at most.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
@@ -106,6 +109,10 @@ struct Registrar {
     /// What those may reach by name, also without an address in the tunnel.
     reaches: BTreeMap<String, Reach>,
     lans: Lans,
+    /// Sites have announced something else since that was decided on, which may be done again from
+    /// this time on.
+    is_undecided: bool,
+    decide_from: Instant,
     /// What nobody may announce.
     host: Host,
     /// What is behind nobody unless it was granted by itself.
@@ -129,6 +136,8 @@ pub(super) fn start(
     lifeline: Lifeline,
 ) -> Result<SyncSender<Query>, Failure> {
     let mut registrar = Registrar::new(store, authorities, config, tickets, neighbours)?;
+    let state = &registrar.config.state;
+    identity::reconcile(state, &mut registrar.store, SystemTime::now())?;
     registrar.learn_host().map_err(Failure::from)?;
     registrar.learn_confined(SystemTime::now())?;
     registrar.apply_filter().map_err(Failure::from)?;
@@ -178,6 +187,8 @@ impl Registrar {
             departing: BTreeMap::new(),
             reaches: BTreeMap::new(),
             lans: Lans::default(),
+            is_undecided: false,
+            decide_from: now,
             host: Host::default(),
             networks: Vec::new(),
             look_ups: LookUps::default(),
@@ -287,7 +298,7 @@ impl Registrar {
     ) -> Result<Grant, Refusal> {
         let admission = self.recognize(certificates, bearer, now)?;
         let site = &admission.site;
-        let lease = self.store.lease(site, &self.config.pool)?;
+        let lease = self.lease(site)?;
         if self.is_still_used(site, lease) {
             return Err(Refusal::AddressInUse);
         }
@@ -332,7 +343,8 @@ impl Registrar {
     // ---- what nobody asks for ------------------------------------------------------------------
 
     fn idle_for(&self, now: Instant) -> Duration {
-        let due = [Some(self.next_look), self.lans.poll_timeout()];
+        let decide_from = Some(self.decide_from).filter(|_| self.is_undecided);
+        let due = [Some(self.next_look), self.lans.poll_timeout(), decide_from];
         let next = due.into_iter().flatten().min().unwrap_or(self.next_look);
         next.saturating_duration_since(now)
     }
@@ -372,7 +384,9 @@ impl Registrar {
             None if !may_come_back(site) => Some(Announced::default()),
             announced => announced,
         };
-        if self.lans.take(directory.take_changed(), announced, now) {
+        self.is_undecided |= self.lans.take(directory.take_changed(), announced, now);
+        if now >= self.decide_from && std::mem::take(&mut self.is_undecided) {
+            self.decide_from = now + DECIDE_EVERY;
             self.decide_lans();
         }
         for known in self.lans.take_untold() {
@@ -397,12 +411,14 @@ impl Registrar {
     fn follow_changes(&mut self, now: SystemTime) {
         self.is_behind = false;
         self.review(now, |_| true);
-        if let Err(error) = self.learn_confined(now) {
-            tracing::warn!(%error, "cannot list the sites");
-            self.is_behind = true;
+        match self.learn_confined(now) {
+            Ok(sites) => self.is_behind |= !self.decide_lans_of(sites),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the sites");
+                self.is_behind = true;
+            }
         }
         self.is_behind |= !self.tell_of_authority();
-        self.is_behind |= !self.decide_lans();
         self.change_relay();
         self.tries = if self.is_behind { self.tries + 1 } else { 0 };
         // At the next look, and then after ever more of them.

@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 use similar::TextDiff;
 
 use super::{
-    Planned, Reloader, Runs, State,
+    Planned, Reloader, Runs, State, excuse,
     file::{self, Draft},
     has_to_wait,
 };
@@ -79,6 +79,7 @@ impl<R: Runs> Reloader<R> {
             Ok(loaded) => {
                 check.findings = findings(&loaded.warnings);
                 check.host = R::look_at_host(&loaded.config);
+                excuse(&mut check.host, &*self.running());
                 check.valid = !check.host.iter().any(HostFinding::is_error);
                 let entries = config::effective(text);
                 let planned = self.lock().running.plan(&loaded.config, &entries);
@@ -103,7 +104,7 @@ impl<R: Runs> Reloader<R> {
             let what = format!("{seconds} s are no time to confirm: {least} to {most} are");
             return Err(Refused::new("bad_request", what));
         }
-        let parsed = match self.parse(text.as_bytes()) {
+        let parsed = match self.parse(text.as_bytes(), &self.running()) {
             Ok(parsed) => parsed,
             Err(answer) => return Ok(*answer),
         };

@@ -30,8 +30,13 @@ impl Runs for Text {
         Ok(Loaded { config, warnings })
     }
 
-    fn look_at_host(_: &String) -> Vec<HostFinding> {
-        Vec::new()
+    fn look_at_host(text: &String) -> Vec<HostFinding> {
+        let finding = text.contains("collides").then(|| HostFinding {
+            severity: Severity::Error,
+            message: "it collides".into(),
+            help: None,
+        });
+        finding.into_iter().collect()
     }
 
     fn plan(&self, wanted: &String, _: &[Entry]) -> Planned<Self> {
@@ -127,6 +132,30 @@ fn the_first_worker_has_a_letter_when_all_others_have_it() {
         first.join().unwrap()
     });
     assert_eq!(told, [0, 1, 2]);
+}
+
+#[test]
+fn what_does_not_fit_the_host_refuses_a_change_unless_it_does_not_fit_already() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reloader, _keeper) = reloader(directory.path(), "old");
+    fs::write(&reloader.file, "it collides").unwrap();
+    let answer = reloader.try_reload(None).unwrap();
+    assert!(!answer.applied);
+    assert_eq!(answer.report, "error: on this host, it collides");
+
+    // As when a lease has come since.
+    let running = Arc::new(Text("it collides".into()));
+    reloader.lock().running = running;
+    fs::write(&reloader.file, "it collides still").unwrap();
+    let answer = reloader.try_reload(None).unwrap();
+    assert!(answer.applied);
+    assert_eq!(answer.report, "warning: on this host, it collides");
+    let text = "it collides anew".into();
+    let Response::Document(checked) = reloader.handle_config(&ConfigOrder::Check { text }) else {
+        panic!("it can be checked");
+    };
+    assert_eq!(checked["host"][0]["severity"], "warning");
+    assert_eq!(checked["valid"], true);
 }
 
 #[test]

@@ -53,6 +53,9 @@ pub enum TestError {
         /// Why.
         reason: String,
     },
+    /// It was stopped while the link that is to be emulated was tried.
+    #[error("interrupted while the emulated link was checked, before the test began")]
+    Unbegun,
     /// It was stopped before there was anything to report.
     #[error("interrupted before anything was measured")]
     Interrupted,

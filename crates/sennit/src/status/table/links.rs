@@ -1,7 +1,13 @@
 //! The links of an edge: what there is room for.
 
-use super::{Cell, Mood, Side, Text, UNKNOWN, bytes, known, limits, rate, trouble, widths};
-use crate::status::{LinkAccount, LinkState, LinkStatus};
+use super::{
+    Cell, Mood, Side, Text, UNKNOWN, bytes, duration, known, limits, rate, trouble, widths,
+};
+use crate::status::{LinkAccount, LinkState, LinkStatus, Status};
+
+/// Seconds without anything that arrives of which a person is told: links in use hear each other
+/// twenty times a second.
+const UNHEARD: f64 = 5.0;
 
 /// A column of the table.
 struct Column {
@@ -77,6 +83,21 @@ impl Text {
                 self.note(&format!(
                     "{name}: its cap of {cap} will not last: {forecast} by its end"
                 ));
+            }
+        }
+    }
+
+    /// Links that count as up, and on which nothing has arrived of late in any class: while nothing
+    /// flows, a dead one is found out only when it is asked.
+    pub(super) fn unheard(&mut self, status: &Status) {
+        let up = status.links.iter().filter(|it| it.state == LinkState::Up);
+        for link in up {
+            let paths = status.tunnels.iter().flat_map(|it| &it.paths);
+            let paths = paths.filter(|it| it.link.as_ref() == Some(&link.name));
+            let heard = paths.filter_map(|it| it.heard_seconds).reduce(f64::min);
+            if let Some(seconds) = heard.filter(|seconds| *seconds >= UNHEARD) {
+                let (name, since) = (&link.name, duration(seconds));
+                self.note(&format!("{name}: nothing has arrived for {since}"));
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -199,6 +200,65 @@ fn a_crowd_of_strangers_takes_nobody_the_stream_that_is_read() {
 
     assert!((0..3).all(|_| status()));
     drop(crowd);
+}
+
+/// Asks for something and reads no more of the answer than its code.
+fn glance(world: &World, path: &str) -> (u16, UnixStream) {
+    let mut stream = world.unix();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    let code = str::from_utf8(&answer[9..]).unwrap();
+    (code.parse().unwrap(), stream)
+}
+
+/// Asks again and again until it is answered.
+#[track_caller]
+fn glance_until_answered(world: &World, path: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while glance(world, path).0 != 200 {
+        assert!(Instant::now() < deadline, "{path}: there is no room");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+#[test]
+fn streams_that_nobody_reads_give_way_to_one_that_is_read() {
+    let world = World::new();
+    // More than a socket holds.
+    world.fake.weight.store(512 << 10, Ordering::Relaxed);
+
+    let crowd: Vec<_> = (0..64).map(|_| glance(&world, "/v1/live")).collect();
+
+    assert!(crowd.iter().all(|(code, _)| *code == 200));
+    assert_eq!(glance(&world, "/v1/live").0, 429);
+    glance_until_answered(&world, "/v1/live");
+}
+
+#[test]
+fn large_answers_that_nobody_takes_are_few_and_are_not_kept() {
+    let world = World::new();
+    let long = 2 << 20;
+    world.fake.weight.store(long, Ordering::Relaxed);
+    let whole = "GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let note = talk(world.unix(), whole).json()["notes"][0].clone();
+    assert_eq!(note.as_str().unwrap().len(), long);
+
+    let crowd: Vec<_> = (0..4).map(|_| glance(&world, "/v1/status")).collect();
+
+    assert!(crowd.iter().all(|(code, _)| *code == 200));
+    for (path, code) in [("/v1/status", 503), ("/v1", 200)] {
+        assert_eq!(glance(&world, path).0, code, "{path}");
+    }
+    glance_until_answered(&world, "/v1/status");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (_, mut stream) in crowd {
+        while stream.write_all(b"\r\n").is_ok() {
+            assert!(Instant::now() < deadline, "it is not cut off");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Fake {
     pub(crate) asked: AtomicUsize,
     pub(crate) done: AtomicUsize,
     pub(crate) refuses: bool,
+    /// Bytes of a note by which its status is longer.
+    pub(crate) weight: AtomicUsize,
 }
 
 impl Ask for Fake {
@@ -36,7 +38,12 @@ impl Ask for Fake {
         if self.refuses {
             return Err(Refused::new("busy", "the daemon does not answer"));
         }
-        Ok(status())
+        let weight = self.weight.load(Ordering::Relaxed);
+        let note = (weight > 0).then(|| "x".repeat(weight));
+        Ok(Status {
+            notes: note.into_iter().collect(),
+            ..status()
+        })
     }
 
     fn answer(&self, request: Request) -> Response {
@@ -113,6 +120,7 @@ impl World {
             asked: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             refuses,
+            weight: AtomicUsize::new(0),
         });
         let config = ApiConfig {
             listen: vec![free_port()],
@@ -130,7 +138,7 @@ impl World {
         let recorder = Recorder::start(&dir.path().join("history.db"), Arc::clone(&ask)).unwrap();
         let books = (keeper.journal().clone(), recorder.archive().clone());
         let keys = Keys::load(&config).unwrap();
-        let api = Api::start(&config, keys, ask, books, visitors).unwrap();
+        let api = Api::start(keys, ask, books, visitors).unwrap();
         Self {
             address: api.addresses()[0],
             socket,

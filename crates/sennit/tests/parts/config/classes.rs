@@ -154,7 +154,8 @@ fn shares_and_rates_have_units_and_bounds() {
     for (line, said) in [
         ("share = '20'", "has no unit"),
         ("share = '0%'", "is no share of a link"),
-        ("share = '2Mb'", "is no unit of rates"),
+        ("share = '2Mb'", "`Mb` is no unit of rates"),
+        ("share = '2MB/s'", "`MB/s` is no unit of rates"),
         ("limit = '99kbit'", "100kbit is the least"),
         ("limit = '10'", "has no unit"),
         ("limit = 'fast'", "is no rate"),
@@ -165,7 +166,13 @@ fn shares_and_rates_have_units_and_bounds() {
         assert!(report.contains(said), "{line}: {report}");
         assert!(report.contains('^'), "{line}: {report}");
     }
-    for line in ["share = '1.5Mbit'", "limit = '10Mbit'", "dscp = 'ef'"] {
+    for line in [
+        "share = '1.5Mbit'",
+        "limit = '10Mbit'",
+        "limit = '2.0 Mb/s'",
+        "limit = '20Mbps'",
+        "dscp = 'ef'",
+    ] {
         let report = complaint(class, line);
         assert_eq!(report, "", "{line}");
     }

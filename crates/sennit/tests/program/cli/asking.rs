@@ -178,6 +178,44 @@ fn a_daemon_whose_config_has_another_control_by_now_is_found_by_its_state() {
 }
 
 #[test]
+fn a_bugreport_has_what_happened_and_why_links_carry_what_they_carry() {
+    let dir = tempfile::tempdir().unwrap();
+    let [control, config] = ["edge.sock", "edge.toml"].map(|it| dir.path().join(it));
+    let _daemon = Server::bind(&control, |request| {
+        Response::Document(match request {
+            Request::Events { .. } => serde_json::json!({
+                "schema": "sennit.events/1",
+                "events": [{
+                    "id": 1, "time": "2026-11-30T20:00:00.000Z", "text": "link lte is up",
+                    "event": "link_up", "link": "lte",
+                }],
+            }),
+            _ => serde_json::json!({
+                "schema": "sennit.status/1", "role": "edge", "version": "0.1.0", "state": "up",
+                "uptime_seconds": 1.5, "device": "sennit0", "addresses": [],
+                "links": [{
+                    "name": "lte", "interface": "wwan0", "tier": 1, "weight": 1, "state": "up",
+                }],
+                "tunnels": [{
+                    "class": "default", "site": "van-07", "policy": "bond",
+                    "delivery": "repair", "state": "up", "since_seconds": 1.0,
+                    "sent_bytes": 0, "received_bytes": 0, "paths": [],
+                }],
+            }),
+        })
+    })
+    .unwrap();
+    fs::write(&config, format!("[edge]\ncontrol = '{}'\n", text(&control))).unwrap();
+
+    let report = succeed(&["bugreport", "--config", text(&config)]);
+
+    let why = "==== why\nclass default\n  lte      -  no path: none is tried at the moment\n";
+    assert!(report.contains(why), "{report}");
+    let events = "==== events\n2026-11-30T20:00:00.000Z  link lte is up\n";
+    assert!(report.contains(events), "{report}");
+}
+
+#[test]
 fn a_daemon_with_a_link_away_is_usable_and_not_up() {
     let dir = tempfile::tempdir().unwrap();
     let control = dir.path().join("edge.sock");

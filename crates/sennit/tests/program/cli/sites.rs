@@ -323,6 +323,9 @@ fn revoking_disconnects_the_site_of_a_running_hub() {
     let asked = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&asked);
     let _daemon = Server::bind(&control, move |request| {
+        if request == Request::Status {
+            return Response::refused("busy", "not now");
+        }
         assert_eq!(
             request,
             Request::Disconnect {
@@ -334,7 +337,7 @@ fn revoking_disconnects_the_site_of_a_running_hub() {
     })
     .unwrap();
 
-    succeed(&[
+    let revoked = sennit(&[
         "revoke",
         "van-07",
         "--state",
@@ -344,6 +347,64 @@ fn revoking_disconnects_the_site_of_a_running_hub() {
     ]);
 
     assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let said = stderr(&revoked);
+    assert!(said.contains("it had not joined yet"), "{said}");
+}
+
+#[test]
+fn what_an_operator_may_not_have_meant_is_said_when_a_site_is_invited() {
+    let hub = tempfile::tempdir().unwrap();
+    let state = text(hub.path());
+    succeed(&["hub", "init", "--state", state]);
+    let invite = |site: &str, lan: &str| {
+        let words = [
+            "invite",
+            site,
+            "--state",
+            state,
+            "--hub",
+            "203.0.113.10:443",
+        ];
+        let output = sennit(&[&words[..], &["--lan", lan]].concat());
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    let first = invite("van-07", "192.168.8.0/24");
+    assert!(
+        !first.contains("warning") && !first.contains("void"),
+        "{first}"
+    );
+
+    let again = invite("van-07", "192.168.8.0/24");
+    assert!(
+        again.contains("The earlier token of `van-07` is void"),
+        "{again}"
+    );
+    let other = invite("van-08", "192.168.0.0/16");
+    assert!(
+        other.contains("warning: site `van-07` may announce 192.168.0.0/16 too, or a part of it"),
+        "{other}"
+    );
+}
+
+#[test]
+fn a_site_that_is_revoked_or_never_joined_is_forgotten_and_no_other() {
+    let hub = tempfile::tempdir().unwrap();
+    let state = text(hub.path());
+    let no_daemon = format!("{state}/none.sock");
+    succeed(&["hub", "init", "--state", state]);
+    let to = ["--state", state, "--hub", "203.0.113.10:443"];
+    succeed(&[&["invite", "van-07"], &to[..]].concat());
+    succeed(&["invite", "phone", "--state", state, "--bearer"]);
+    let forget = |site: &str| sennit(&["sites", "forget", site, "--state", state]);
+
+    assert_fails(&forget("phone"), 2, "`sennit revoke phone` first");
+    assert_eq!(forget("van-07").status.code(), Some(0));
+    sennit(&["revoke", "phone", "--state", state, "--control", &no_daemon]);
+    assert_eq!(forget("phone").status.code(), Some(0));
+
+    assert_eq!(succeed(&["sites", "--state", state]), "");
+    assert_fails(&forget("phone"), 3, "no site `phone`");
 }
 
 #[test]

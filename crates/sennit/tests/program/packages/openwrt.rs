@@ -84,6 +84,8 @@ fn the_config_of_openwrt_becomes_one_that_check_takes() {
     assert_eq!(table["link"][0]["interface"].as_str(), Some("dev-wan"));
     assert_eq!(table["edge"]["routes"].as_array().unwrap().len(), 2);
     assert!(table["edge"].get("enabled").is_none());
+    let records = table["edge"]["records"].as_str();
+    assert_eq!(records, Some("/tmp/sennit"), "flash would wear out");
 }
 
 #[test]
@@ -444,6 +446,19 @@ fn the_makefile_packs_all_files_and_no_other() {
     for script in ["before-removal", "after-installation"] {
         let call = format!("[ -n \"$${{IPKG_INSTROOT}}\" ] || /usr/lib/sennit/{script}\n");
         assert!(makefile.contains(&call), "{script}");
+    }
+}
+
+#[test]
+fn a_new_firmware_keeps_what_the_store_has_not_moved_yet_and_a_rotation_under_way() {
+    let makefile = fs::read_to_string(workspace().join("packaging/openwrt/Makefile")).unwrap();
+    let (_, kept) = makefile
+        .split_once("define Package/sennit/conffiles\n")
+        .unwrap();
+    let (kept, _) = kept.split_once("endef").unwrap();
+    for name in ["ca.key", "hub.db", "hub.db-wal", "next/", "finished/"] {
+        let line = format!("/etc/sennit/{name}");
+        assert!(kept.lines().any(|it| it == line), "{line}");
     }
 }
 

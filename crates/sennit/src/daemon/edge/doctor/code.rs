@@ -33,6 +33,8 @@ codes! {
     OtherVpn = "other-vpn",
     OtherRule = "other-rule",
     ForwardBlocked = "forward-blocked",
+    LanNowhere = "lan-nowhere",
+    NotRunning = "not-running",
     NoInterface = "no-interface",
     SwitchedOff = "switched-off",
     NoCarrier = "no-carrier",

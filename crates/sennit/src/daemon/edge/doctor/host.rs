@@ -7,14 +7,15 @@ use std::{
 };
 
 use sennit_linux::{
-    DeviceName, Instance,
+    DeviceName, Instance, nameservers,
     netlink::{Family, Netlink, Route, Rule, TABLE_MAIN},
 };
 
 use super::{Code, Finding};
 use crate::{
-    config::{EdgeConfig, Prefix},
+    config::{self, EdgeConfig, HostFinding, Prefix},
     control::{Client, Request},
+    daemon::edge::leak,
     identity::EdgeIdentity,
     status::{State, Status},
 };
@@ -98,14 +99,47 @@ pub(super) fn forwarding(config: &EdgeConfig) -> Option<Finding> {
     })
 }
 
+/// Parts of the LAN that this host does not lead to.
+pub(super) fn lan(config: &EdgeConfig) -> Vec<Finding> {
+    let missing = config::look_at_lan(config).into_iter();
+    let finding = |it: HostFinding| {
+        let advice = it.help.unwrap_or_default();
+        Finding::warning(Code::LanNowhere, it.message, advice)
+    };
+    missing.map(finding).collect()
+}
+
+/// What an edge that does not run any more has left, by which this host is cut off.
+pub(super) fn left_behind(config: &EdgeConfig) -> Option<Finding> {
+    let is_held = leak::holds(config) == Some(true);
+    let asks = nameservers::owner().is_some_and(|owner| owner == config.device);
+    let routes = || {
+        let routes = config.routes.iter().map(ToString::to_string);
+        routes.collect::<Vec<String>>().join(" ")
+    };
+    let held = is_held.then(|| format!("what goes to {} is held back for it", routes()));
+    let asks = asks.then(|| "this host asks resolvers inside its tunnel".to_owned());
+    let left: Vec<String> = held.into_iter().chain(asks).collect();
+    (!left.is_empty()).then(|| {
+        Finding::error(
+            Code::NotRunning,
+            format!("no edge runs, and {}", left.join(", and ")),
+            "start it (systemctl start sennit-edge); or, if it is not to run, `sennit cleanup` gives \
+             this host its own ways back",
+        )
+    })
+}
+
 /// Whether the edge with this config runs.
 pub(super) fn is_running(config: &EdgeConfig) -> bool {
     Client::connect(&config.control, PATIENCE).is_ok()
 }
 
-/// The edge that runs has no tunnel. Where nothing else is wrong the hub answers, so this says why.
-pub(super) fn tunnel(config: &EdgeConfig) -> Option<Finding> {
-    without_tunnel(&status(config)?)
+/// The edge that runs has no tunnel. Where nothing else is wrong the hub answers, so this says why;
+/// also beside other faults, if the hub turns it away.
+pub(super) fn tunnel(config: &EdgeConfig, is_well: bool) -> Option<Finding> {
+    let status = status(config).filter(|it| is_well || it.turned_away)?;
+    without_tunnel(&status)
 }
 
 /// The user that the edge is which runs.
@@ -124,8 +158,8 @@ fn without_tunnel(status: &Status) -> Option<Finding> {
         return None;
     }
     let tunnel = status.tunnels.iter().find(|it| it.reason.is_some())?;
-    let why = tunnel.reason.as_ref()?;
-    (tunnel.since_seconds > CONNECTING).then(|| {
+    let why = status.reason.as_ref().or(tunnel.reason.as_ref())?;
+    (status.turned_away || tunnel.since_seconds > CONNECTING).then(|| {
         Finding::error(
             Code::NoTunnel,
             format!("the hub answers, and yet the edge that runs here has no tunnel: {why}"),
@@ -341,6 +375,16 @@ mod tests {
         assert_eq!(refused.code, Code::NoTunnel);
         assert!(refused.message.contains("`van` is revoked"), "{refused:?}");
         assert_eq!(without_tunnel(&status("connecting", 1.0)), None);
+        let at_once = Status {
+            reason: Some("the hub refused the tunnel".into()),
+            turned_away: true,
+            ..status("connecting", 1.0)
+        };
+        let refused = without_tunnel(&at_once).expect("it will not pass");
+        assert!(
+            refused.message.ends_with("the hub refused the tunnel"),
+            "{refused:?}"
+        );
         assert_eq!(without_tunnel(&status("degraded", 20.0)), None);
     }
 }

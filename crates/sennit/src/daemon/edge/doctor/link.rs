@@ -72,6 +72,7 @@ pub(super) fn look(
         let way = Way {
             socket: SocketId(0),
             device: link.interface.clone(),
+            index: interface.index,
             sources,
             mark,
         };

@@ -11,7 +11,7 @@ use sennit_linux::{poller::Poller, udp::LinkSocket};
 use super::*;
 use crate::{
     daemon::edge::tests::{config, engines},
-    journal::Keeper,
+    journal::{Keeper, Wanted},
 };
 
 const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -30,7 +30,7 @@ struct Desk {
     /// This host has too many open files for another socket.
     is_full: Arc<AtomicBool>,
     is_unrouted: bool,
-    _keeper: (Keeper, tempfile::TempDir),
+    keeper: (Keeper, tempfile::TempDir),
 }
 
 impl Desk {
@@ -56,7 +56,7 @@ impl Desk {
             now: Instant::now(),
             is_full,
             is_unrouted: false,
-            _keeper: (keeper, directory),
+            keeper: (keeper, directory),
         }
     }
 
@@ -117,6 +117,34 @@ fn a_drill_goes_on_while_its_link_is_changed_in_the_config() {
     }));
 
     assert!(desk.io.is_cut(0));
+}
+
+#[test]
+fn a_drill_is_in_the_journal_with_its_end_and_not_each_time_that_it_is_renewed() {
+    let mut desk = Desk::new();
+    desk.links.first = true;
+    desk.drill();
+    desk.drill();
+    desk.now += Duration::from_secs(61);
+    desk.links
+        .handle_timeout(&mut desk.edge, &mut desk.io, desk.now);
+    desk.drill();
+    desk.change(None);
+
+    let journal = desk.keeper.0.journal();
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let wanted = Wanted {
+            after: told.last().map(|(id, _)| *id),
+            wait_seconds: Some(20),
+            ..Wanted::default()
+        };
+        let new = journal.read(&wanted).events.into_iter();
+        told.extend(new.map(|it| (it.id, it.event.kind())));
+    }
+    let kinds: Vec<&str> = told.iter().map(|(_, kind)| kind.as_str()).collect();
+    let once = ["drill_started", "drill_ended"];
+    assert_eq!(kinds, [once, once].concat());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Complaint, Link, PAUSED, REFUSED_LATELY, RESTS, Refusal};
 use crate::{
     config,
-    journal::Event,
+    journal::{Event, Journal},
     status::{LinkCause, LinkState, LinkStatus, LinkTraffic},
 };
 
@@ -32,6 +32,16 @@ impl Link {
             },
             None => Event::LinkUp { link },
         }
+    }
+
+    /// Says that it is lost on purpose from now on, or no longer.
+    pub(super) fn tell_drill(&self, cut: bool, journal: &Journal) {
+        let link = self.config.name.clone();
+        tracing::info!(link, cut, "drill");
+        journal.note(match cut {
+            true => Event::DrillStarted { link },
+            false => Event::DrillEnded { link },
+        });
     }
 
     pub(super) fn refused(&self, now: Instant) -> Option<String> {
@@ -77,6 +87,8 @@ impl Link {
             up_limit_bytes_per_second: None,
             down_limit_bytes_per_second: None,
             limited_by_operator: false,
+            up_limited_by_operator: false,
+            down_limited_by_operator: false,
             sent_bytes_per_second: None,
             received_bytes_per_second: None,
             account: None,

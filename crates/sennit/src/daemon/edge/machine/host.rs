@@ -17,7 +17,7 @@ impl EdgeMachine {
         let Some(lead) = &mut self.lead else {
             return;
         };
-        let found: Arc<[Found]> = lead.watch.look(&lead.host).into();
+        let found: Arc<[Found]> = lead.watch.look(&lead.host, now).into();
         lead.outlook.set_ways(self.links.ways(&found));
         self.links.follow(&found, &mut self.edge, io, now);
         for slot in &self.letter_slots[1..] {
@@ -34,14 +34,18 @@ impl EdgeMachine {
         if change != Change::Nothing {
             lead.upkeep.handle_change(now);
         }
-        if change == Change::Links {
-            self.look(io, now);
+        match change {
+            Change::Links => self.look(io, now),
+            Change::Ways => lead.watch.want_look(now),
+            Change::Ours | Change::Nothing => {}
         }
     }
 
-    /// Looks again at links for which something was refused, and puts back what is missing.
+    /// Looks again at links for which something was refused, or whose ways have changed, and puts
+    /// back what is missing.
     pub(super) fn look_after_host(&mut self, io: &mut Io, now: Instant) {
-        if self.links.is_to_look(now) {
+        let lead = self.lead.as_ref();
+        if lead.is_some_and(|lead| lead.watch.is_to_look(now)) || self.links.is_to_look(now) {
             match &self.lead {
                 Some(_) => self.look(io, now),
                 None => self.letter_slots[0].post(Letter::Look),

@@ -1,6 +1,9 @@
 //! What the files of this host say of names and of whom to ask.
 
-use std::{fs, net::IpAddr};
+use std::{
+    fmt, fs,
+    net::{IpAddr, Ipv6Addr},
+};
 
 use sennit_linux::nameservers;
 
@@ -15,6 +18,46 @@ const RESOLVER_FILES: [&str; 4] = [
 /// Nameservers that are asked; the C library takes three of one file.
 const MOST_RESOLVERS: usize = 6;
 const HOSTS_FILE: &str = "/etc/hosts";
+
+/// Somebody whom this host asks for names.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::daemon::edge) struct Resolver {
+    pub(super) address: IpAddr,
+    /// The interface that a link-local one is behind, by name or number (RFC 4007 §11).
+    zone: Option<String>,
+}
+
+impl Resolver {
+    fn parse(text: &str) -> Option<Self> {
+        let Some((address, zone)) = text.split_once('%') else {
+            return Some(Self {
+                address: text.parse().ok()?,
+                zone: None,
+            });
+        };
+        let address: Ipv6Addr = address.parse().ok()?;
+        let means_something = address.is_unicast_link_local() && !zone.is_empty();
+        means_something.then(|| Self {
+            address: address.into(),
+            zone: Some(zone.to_owned()),
+        })
+    }
+
+    /// Whether an interface leads to it.
+    pub(super) fn is_behind(&self, device: &str, index: u32) -> bool {
+        let zone = self.zone.as_ref();
+        zone.is_none_or(|zone| zone == device || zone.parse() == Ok(index))
+    }
+}
+
+/// As it is written in the file.
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let zone = self.zone.as_ref();
+        write!(f, "{}", self.address)?;
+        zone.map_or(Ok(()), |zone| write!(f, "%{zone}"))
+    }
+}
 
 /// The addresses that the host itself knows of a name.
 pub(super) fn addresses(name: &str) -> Vec<IpAddr> {
@@ -42,7 +85,7 @@ fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
 }
 
 /// The nameservers of this host.
-pub(in crate::daemon::edge) fn resolvers() -> Vec<IpAddr> {
+pub(in crate::daemon::edge) fn resolvers() -> Vec<Resolver> {
     let mut all = Vec::new();
     for file in RESOLVER_FILES {
         // Our own servers are behind the tunnel, which needs the hub first.
@@ -57,12 +100,12 @@ pub(in crate::daemon::edge) fn resolvers() -> Vec<IpAddr> {
 }
 
 /// The `nameserver` lines of resolv.conf(5).
-fn nameservers(text: &str) -> Vec<IpAddr> {
+fn nameservers(text: &str) -> Vec<Resolver> {
     let lines = text.lines().map(str::trim);
     let named = lines.filter_map(|line| {
         let mut words = line.split_whitespace();
         words.next().filter(|word| *word == "nameserver")?;
-        words.next()?.parse().ok()
+        Resolver::parse(words.next()?)
     });
     named.collect()
 }
@@ -86,13 +129,21 @@ mod tests {
     #[test]
     fn nameservers_stand_in_resolv_conf() {
         let text = "# by hand\nsearch example.org\nnameserver 192.0.2.1\n nameserver  fe80::1%eth0\n\
-                    nameserver 2001:db8::53 # v6\nnameserver\n";
+                    nameserver 2001:db8::53 # v6\nnameserver\nnameserver 192.0.2.2%eth0\nnameserver fe80::2%\n";
 
-        let found = nameservers(text);
+        let found = format!("{:?}", nameservers(text));
 
-        let expected: Vec<IpAddr> = ["192.0.2.1", "2001:db8::53"]
-            .map(|ip| ip.parse().unwrap())
-            .into();
-        assert_eq!(found, expected);
+        assert_eq!(found, "[192.0.2.1, fe80::1%eth0, 2001:db8::53]");
+    }
+
+    #[test]
+    fn a_link_local_nameserver_is_asked_by_the_interface_that_leads_to_it() {
+        let behind = |server: &str, device, index| {
+            let server = Resolver::parse(server).unwrap();
+            server.is_behind(device, index)
+        };
+        assert!(behind("fe80::1%eth0", "eth0", 4) && behind("fe80::1%4", "eth0", 4));
+        assert!(!behind("fe80::1%eth0", "eth1", 5) && !behind("fe80::1%4", "eth1", 5));
+        assert!(behind("192.0.2.1", "eth0", 4) && behind("192.0.2.1", "eth1", 5));
     }
 }

@@ -23,7 +23,7 @@ impl Registrar {
         let config = std::mem::replace(&mut self.config, config);
         let before = (self.confined.clone(), self.reaches.clone());
         let learnt = self.learn_confined(now).map_err(Failure::from);
-        let applied = learnt.and_then(|()| self.apply_filter().map_err(Failure::from));
+        let applied = learnt.and_then(|_| self.apply_filter().map_err(Failure::from));
         if let Err(failure) = applied {
             self.config = config;
             (self.confined, self.reaches) = before;

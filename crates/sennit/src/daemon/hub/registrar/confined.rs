@@ -22,27 +22,31 @@ impl Registrar {
         let sites = self.store.sites(now);
         self.note_reading(sites.as_ref().err());
         if let Ok(sites) = &sites {
-            let condition = &self.neighbours.condition;
-            condition.note_sites(sites);
-            condition.note_pools(Leases::of(sites, Some(&self.config.pool)).pools);
+            self.neighbours.condition.note_sites(sites);
+            self.note_pools(Leases::of(sites, Some(&self.config.pool)).pools);
         }
         sites
     }
 
-    pub(super) fn learn_confined(&mut self, now: SystemTime) -> Result<(), StoreError> {
+    /// Notes anew what each site may reach; all sites of the store.
+    pub(super) fn learn_confined(
+        &mut self,
+        now: SystemTime,
+    ) -> Result<Vec<SiteRecord>, StoreError> {
         let sites = self.sites(now)?;
         let before = std::mem::take(&mut self.confined);
         self.reaches.clear();
         for site in &sites {
             self.confine(site);
         }
-        let revoked = sites.into_iter().filter(|site| site.revoked.is_some());
-        for SiteRecord { name, .. } in revoked {
-            if let Some((addresses, _)) = before.get(&name) {
-                self.departing.insert(name, addresses.clone());
+        // Whoever was revoked has no address any more, also if it was invited again since.
+        let left = sites.iter().filter(|it| it.v4.is_none() && it.v6.is_none());
+        for SiteRecord { name, .. } in left {
+            if let Some((addresses, _)) = before.get(name) {
+                self.departing.insert(name.clone(), addresses.clone());
             }
         }
-        Ok(())
+        Ok(sites)
     }
 
     /// Lets go of the addresses of revoked sites of which no tunnel is left.
@@ -62,11 +66,16 @@ impl Registrar {
         }
     }
 
-    /// Whether another site, which was revoked just now, has a tunnel with one of these addresses.
-    pub(super) fn is_still_used(&self, site: &SiteName, lease: Lease) -> bool {
+    /// Whether somebody who was revoked just now still has a tunnel with one of these addresses: it
+    /// may be another site, or this one, which was invited again since.
+    pub(super) fn is_still_used(&mut self, site: &SiteName, lease: Lease) -> bool {
+        if self.departing.contains_key(site) {
+            // Its tunnels may be cut by now.
+            self.forget_departed();
+        }
         let holder = |address| self.neighbours.directory.holder(address);
         let mut holders = addresses(lease).into_iter().filter_map(holder);
-        holders.any(|holder| holder != site.as_str())
+        self.departing.contains_key(site) || holders.any(|holder| holder != site.as_str())
     }
 
     /// What a site may reach.
@@ -108,13 +117,18 @@ impl Registrar {
     /// Decides anew what is routed to whom, and tells everybody; false if the store or the host did
     /// not let it.
     pub(super) fn decide_lans(&mut self) -> bool {
-        let sites = match self.sites(SystemTime::now()) {
-            Ok(sites) => sites,
+        match self.sites(SystemTime::now()) {
+            Ok(sites) => self.decide_lans_of(sites),
             Err(error) => {
                 tracing::warn!(%error, "cannot list the sites");
-                return false;
+                false
             }
-        };
+        }
+    }
+
+    /// Decides as [`Self::decide_lans`] does, where these are all sites of the store.
+    pub(super) fn decide_lans_of(&mut self, sites: Vec<SiteRecord>) -> bool {
+        self.is_undecided = false;
         let granted = sites
             .into_iter()
             .map(|site| (site.name.to_string(), site.granted));

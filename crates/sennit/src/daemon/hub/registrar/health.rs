@@ -12,7 +12,12 @@ use sennit_linux::Lost;
 
 use super::Registrar;
 use crate::{
-    config::Prefix, daemon::hub::condition::Trouble, lan::Host, site::SiteName, store::StoreError,
+    config::Prefix,
+    daemon::hub::condition::Trouble,
+    lan::Host,
+    site::SiteName,
+    status::LeasedPool,
+    store::{Lease, StoreError},
 };
 
 /// The journal hears of what others took from the host so often at most.
@@ -31,6 +36,28 @@ impl Registrar {
         let found = error
             .map(|error| format!("its store cannot be written, so that no site can join: {error}"));
         self.neighbours.condition.note(Trouble::Writing, found);
+    }
+
+    /// The addresses of a site; who asks for the status hears of a pool that has none for it.
+    pub(super) fn lease(&mut self, site: &SiteName) -> Result<Lease, StoreError> {
+        let lease = self.store.lease(site, &self.config.pool);
+        if let Err(StoreError::PoolExhausted { pool }) = &lease {
+            let found = format!(
+                "no address is left in pool {pool}, so that no other site can come: revoke those \
+                 that are gone for good, or make `pool` larger"
+            );
+            self.neighbours.condition.note(Trouble::Pool, Some(found));
+        }
+        lease
+    }
+
+    /// So many addresses are leased.
+    pub(super) fn note_pools(&self, pools: Vec<LeasedPool>) {
+        let condition = &self.neighbours.condition;
+        if pools.iter().all(|pool| pool.free != Some(0)) {
+            condition.note(Trouble::Pool, None);
+        }
+        condition.note_pools(pools);
     }
 
     /// Sees to it that the host still does what it was made to do.

@@ -58,6 +58,9 @@ impl Registrar {
             tracing::info!(sites = self.behind, "sites are told of another authority");
             self.offer();
         }
+        // What was cut short there is over in the store too, and the journal may have to tell it.
+        identity::reconcile(&self.config.state, &mut self.store, now)?;
+        self.is_behind |= !self.tell_of_authority();
         Ok(())
     }
 

@@ -128,6 +128,13 @@ impl World {
         sites.iter().map(|site| site.name.to_string()).collect()
     }
 
+    /// The addresses that a client is let in with.
+    fn admit(&mut self, asker: &Asker) -> Result<Vec<IpAddr>, Refusal> {
+        let bearer = asker.bearer.as_deref();
+        let grant = self.registrar.admit(&[], bearer, SystemTime::now());
+        grant.map(|grant| grant.addresses)
+    }
+
     fn revoke(&mut self, name: &str) {
         let site = name.parse().unwrap();
         self.store.revoke(&site, SystemTime::now()).unwrap();
@@ -319,14 +326,9 @@ fn flows_end_that_were_granted_to_what_is_revoked_or_that_nobody_may_have_any_mo
 fn a_site_that_was_revoked_reaches_nothing_and_its_address_is_nobodys_until_it_is_cut() {
     let mut world = World::new();
     let [phone, tablet] = ["phone", "tablet"].map(|name| world.client(name));
-    let admit = |world: &mut World, asker: &Asker| {
-        let bearer = asker.bearer.as_deref();
-        let grant = world.registrar.admit(&[], bearer, SystemTime::now());
-        grant.map(|grant| grant.addresses)
-    };
     let start = Instant::now();
     world.registrar.host.pool = vec!["10.200.0.0/16".parse().unwrap()];
-    let address = admit(&mut world, &phone).unwrap();
+    let address = world.admit(&phone).unwrap();
     let directory = Arc::clone(&world.registrar.neighbours.directory);
     directory.enter(0, "phone", ClassId(0), &address);
 
@@ -335,14 +337,139 @@ fn a_site_that_was_revoked_reaches_nothing_and_its_address_is_nobodys_until_it_i
     let prefix = Prefix::new(address[0], 32).unwrap();
     let nothing = vec![(vec![prefix], Reach::default())];
     assert_eq!(world.registrar.plan().confined, nothing);
-    let early = admit(&mut world, &tablet).unwrap_err();
+    let early = world.admit(&tablet).unwrap_err();
     assert!(matches!(early, Refusal::AddressInUse), "{early}");
 
     directory.leave(0, "phone", ClassId(0));
-    assert_eq!(admit(&mut world, &tablet).unwrap(), address);
+    assert_eq!(world.admit(&tablet).unwrap(), address);
     world.registrar.attend(start + 4 * LOOK_EVERY);
     let tablets = vec![(vec![prefix], Reach::internet())];
     assert_eq!(world.registrar.plan().confined, tablets);
+}
+
+/// It reached nothing for as long as its new tunnel was there.
+#[test]
+fn a_site_that_is_invited_again_at_once_waits_for_its_former_tunnel_and_reaches_what_it_may() {
+    let mut world = World::new();
+    let start = Instant::now();
+    world.registrar.host.pool = vec!["10.200.0.0/16".parse().unwrap()];
+    let former = world.client("phone");
+    let address = world.admit(&former).unwrap();
+    let prefix = Prefix::new(address[0], 32).unwrap();
+    let directory = Arc::clone(&world.registrar.neighbours.directory);
+    directory.enter(0, "phone", ClassId(0), &address);
+
+    world.revoke("phone");
+    let phone = world.client("phone");
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+    let nothing = vec![(vec![prefix], Reach::default())];
+    assert_eq!(world.registrar.plan().confined, nothing);
+    let early = world.admit(&phone).unwrap_err();
+    assert!(matches!(early, Refusal::AddressInUse), "{early}");
+
+    directory.leave(0, "phone", ClassId(0));
+    assert_eq!(world.admit(&phone).unwrap(), address);
+    directory.enter(0, "phone", ClassId(0), &address);
+    let internet = vec![(vec![prefix], Reach::internet())];
+    assert_eq!(world.registrar.plan().confined, internet);
+    world.registrar.attend(start + 4 * LOOK_EVERY);
+    assert_eq!(world.registrar.plan().confined, internet);
+}
+
+#[test]
+fn a_pool_without_an_address_for_a_site_is_told_to_it_and_to_who_asks_for_the_status() {
+    let mut world = World::new();
+    let start = Instant::now();
+    let mut config = HubConfig::clone(&world.registrar.config);
+    config.pool.v4 = Some("10.200.0.0/30".parse().unwrap());
+    world.registrar.config = Arc::new(config);
+    let [phone, tablet] = ["phone", "tablet"].map(|name| world.client(name));
+    world.admit(&phone).unwrap();
+
+    let refused = world.admit(&tablet).unwrap_err();
+    let said = (refused.http_status(), refused.to_string());
+    assert_eq!(said, (503, "the hub has no address left".to_owned()));
+    let (state, reason) = world.registrar.neighbours.condition.found().state();
+    assert_eq!(state, State::Degraded);
+    assert!(reason.unwrap().contains("pool 10.200.0.0/30"));
+
+    world.revoke("phone");
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+    let found = world.registrar.neighbours.condition.found();
+    assert_eq!(found.state(), (State::Up, None));
+    world.admit(&tablet).unwrap();
+}
+
+#[test]
+fn a_fleet_that_comes_at_once_is_decided_on_a_few_times() {
+    const SITES: u32 = 500;
+    let mut world = World::new();
+    world.store.alter(&format!(
+        "WITH RECURSIVE every(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM every WHERE n + 1 < {SITES})
+         INSERT INTO sites (name, created, granted)
+         SELECT 'site-' || n, 0, '10.' || (n / 256) || '.' || (n % 256) || '.0/24' FROM every"
+    ));
+    world.registrar.look_for_changes(SystemTime::now());
+    let directory = Arc::clone(&world.registrar.neighbours.directory);
+    let mut now = Instant::now();
+    world.registrar.next_look = now + 60 * LOOK_EVERY;
+    let mut decided = 0;
+    let mut attend = |world: &mut World, now: Instant| {
+        let before = world.registrar.decide_from;
+        world.registrar.attend(now);
+        decided += u32::from(world.registrar.decide_from != before);
+    };
+
+    for n in 0..SITES {
+        let name = format!("site-{n}");
+        directory.enter(0, &name, ClassId(0), &[]);
+        let lan = Prefix::new([10, (n / 256) as u8, (n % 256) as u8, 0].into(), 24).unwrap();
+        let announced = Announced {
+            prefixes: vec![lan],
+            left_out: 0,
+        };
+        directory.announce(0, &name, announced);
+        attend(&mut world, now);
+        now += Duration::from_millis(1);
+    }
+    let left = world.registrar.idle_for(now);
+    assert!(left <= DECIDE_EVERY, "it wakes up by itself in {left:?}");
+    attend(&mut world, now + left);
+
+    assert_eq!(world.registrar.lans.all().len(), SITES as usize);
+    assert_eq!(
+        decided, 5,
+        "within {SITES} ms and the last {DECIDE_EVERY:?}"
+    );
+}
+
+/// The store went on saying that the authority was being rotated, or that it was not.
+#[test]
+fn a_rotation_that_the_power_cut_off_is_in_the_store_what_it_is_in_the_files() {
+    let mut world = World::new();
+    let (now, start) = (SystemTime::now(), Instant::now());
+    let state = world._dir.path().to_owned();
+    let present = *world.registrar.authorities[0].fingerprint().as_bytes();
+    world.store.begin_rotation(&present, &[7; 32], now).unwrap();
+    world.registrar.attend(start + 2 * LOOK_EVERY);
+    assert_eq!(world.store.rotating().unwrap(), None, "it has not begun");
+    assert_eq!(world.store.take_authority_steps().unwrap(), []);
+
+    let phone = "phone".parse().unwrap();
+    let former = Some(&present);
+    let invite = TokenKind::Invite;
+    let ends = Some(now + Duration::from_secs(3600));
+    let invited = world
+        .store
+        .invite(&phone, &[8; 32], ends, invite, former, now);
+    invited.unwrap();
+    identity::rotate(&state, now).unwrap();
+    world.registrar.attend(start + 4 * LOOK_EVERY);
+    std::fs::rename(state.join("next"), state.join("finished")).unwrap();
+    world.registrar.attend(start + 6 * LOOK_EVERY);
+    assert_eq!(world.store.rotating().unwrap(), None, "it is finished");
+    assert_eq!(world.store.token(&[8; 32]).unwrap(), None);
+    assert_eq!(world.store.take_authority_steps().unwrap(), []);
 }
 
 #[test]
@@ -402,15 +529,15 @@ fn a_token_that_has_expired_confines_a_client_until_its_name_is_a_sites() {
     let is_client = |world: &World| world.store.site(&name, later).unwrap().bearer;
     assert!(is_client(&world), "its tunnel may not have ended yet");
 
-    let certificate = crate::store::NewCertificate {
-        site: &name,
-        fingerprint: &[1; 32],
-        authority: &[3; 32],
-        der: &[],
-        key: &[2; 32],
-        not_after: later + Duration::from_secs(1),
-    };
-    world.store.add_certificate(&certificate).unwrap();
+    let until = later
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+        + 1;
+    world.store.alter(&format!(
+        "INSERT INTO certificates (fingerprint, site, key, der, not_after)
+         VALUES (zeroblob(32), 'phone', zeroblob(32), x'', {until})"
+    ));
 
     assert!(!is_client(&world));
 }
