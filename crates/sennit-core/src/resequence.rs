@@ -48,8 +48,8 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// Who says that a repair may take this long waits for it whatever else arrives. A connection that
 /// is cut off for longer, and then heard again, finds what was held passed on.
 pub const ENDLESS: Duration = Duration::from_secs(10);
-/// No packet is held longer than this: twice what a satellite is behind a short path, and a repair
-/// over it.
+/// No packet is held longer than this after its turn: twice what a satellite is behind a short
+/// path, and a repair over it.
 const LONGEST_OF_ALL: Duration = Duration::from_millis(1500);
 
 /// What happened, since it was made.
@@ -241,7 +241,8 @@ impl<T> Resequencer<T> {
                 bytes,
                 sent_micros: header.turn_micros(),
             };
-            flow.hold(ahead as usize, held, now);
+            // What left ahead of its turn tells of nothing that is missing before that.
+            flow.hold(ahead as usize, held, now + header.early);
             self.stats.held += 1;
             self.bytes += bytes;
             self.enforce_limits(header.flow, release);

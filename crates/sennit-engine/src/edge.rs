@@ -64,6 +64,8 @@ struct Role {
     stage: Stage,
     /// It asks for the tunnel while another one carries.
     beside: bool,
+    /// One that was to take its place was given up, which the hub may have granted.
+    outlived: bool,
     /// How it was told to treat the packets of its class when it began.
     treatment: Treatment,
     /// The request that left as early data.

@@ -11,6 +11,7 @@ mod change;
 mod config;
 mod connections;
 mod grant;
+mod leaving;
 mod pipes;
 mod proxied;
 mod requests;
@@ -37,6 +38,7 @@ pub use self::config::{
 };
 pub use self::strangers::StrangerCounts;
 use self::{
+    leaving::Leaving,
     pipes::{Owner, Pipes},
     proxied::Proxied,
     sites::Sites,
@@ -158,8 +160,8 @@ pub struct Hub {
     errors: Errors,
     strangers: Strangers,
     spoken: Spoken,
-    /// Connections whose classes go on over others, and until when they may.
-    leaving: VecDeque<(Instant, ConnId)>,
+    /// Connections whose classes go on over others, in the order of their time.
+    leaving: VecDeque<Leaving>,
     to_tun: VecDeque<Packet>,
     events: VecDeque<HubEvent>,
     /// It shares links as edges ask for.
@@ -347,6 +349,8 @@ impl Hub {
             });
         let mut tunnels: Vec<ConnId> = early.map(|(id, _)| id).collect();
         tunnels.extend(self.sites.tunnels(site));
+        let rejected = (Code::H3_REQUEST_REJECTED, reason);
+        self.end_left(|it| it.owner.site == *site, rejected, now);
         self.close_all(tunnels, reason, now);
     }
 
@@ -364,7 +368,10 @@ impl Hub {
             Stage::Stranger | Stage::Posting { .. } | Stage::Closing => false,
         };
         let held = self.node.iter().filter(|(_, conn)| holds(conn));
-        self.close_all(held.map(|(id, _)| id).collect(), reason, now);
+        let held: Vec<ConnId> = held.map(|(id, _)| id).collect();
+        let rejected = (Code::H3_REQUEST_REJECTED, reason);
+        self.end_left(|it| it.credential == *credential, rejected, now);
+        self.close_all(held, reason, now);
     }
 
     fn close_all(&mut self, tunnels: Vec<ConnId>, reason: &str, now: Instant) {
@@ -433,7 +440,7 @@ impl Hub {
             (Timer::Stranger, self.strangers.poll_timeout()),
             (Timer::Parked, self.pipes.poll_timeout()),
             (Timer::Terms, self.spoken.poll_timeout()),
-            (Timer::Leaving, self.leaving.front().map(|(at, _)| *at)),
+            (Timer::Leaving, self.leaving.front().map(|it| it.until)),
         ]);
         own.into_iter().chain(self.node.poll_timeout()).min()
     }

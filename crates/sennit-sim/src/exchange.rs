@@ -134,6 +134,7 @@ impl World {
             } = event
             {
                 match self.refuses {
+                    _ if self.is_slow_to_grant => {}
                     Some((status, reason)) => self.hub.refuse(request, status, reason, now),
                     None => self.hub.grant(request, grant(bearer.as_deref()), now),
                 }
@@ -160,6 +161,10 @@ impl World {
                     .local
                     .ip
                     .map_or(hub, |ip| SocketAddr::new(ip, hub.port()));
+                if self.lost_from == Some(from) {
+                    buffer.clear();
+                    continue;
+                }
                 let told = cable.down.offer(from, &transmit, &buffer, self.now);
                 self.told_mtu.extend(told.map(|mtu| TooBig {
                     link,

@@ -120,6 +120,10 @@ pub struct World {
     pub more_hubs: Vec<SocketAddr>,
     /// What edges send to this address is lost.
     pub lost_to: Option<SocketAddr>,
+    /// What the hub sends from this address is lost.
+    pub lost_from: Option<SocketAddr>,
+    /// Requests for tunnels go unanswered.
+    pub is_slow_to_grant: bool,
     hub_turns: Turns,
 }
 
@@ -221,6 +225,7 @@ impl World {
         self.config.hubs = hubs.to_vec();
         self.config.hub_names = names.iter().map(|&name| name.into()).collect();
         self.reload(|_| ());
+        self.settle();
     }
 
     /// A world of one class whose edge is told these addresses of the hub, where nobody is, before
@@ -335,6 +340,8 @@ impl World {
             repeats_after: None,
             more_hubs: Vec::new(),
             lost_to: None,
+            lost_from: None,
+            is_slow_to_grant: false,
             hub_turns: Turns::new(2 * seed + 1, start),
         }
     }

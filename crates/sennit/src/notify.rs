@@ -75,20 +75,25 @@ pub fn look_at_files(config: &[Notify]) -> Vec<NotifyError> {
 
 /// Who is told, with the secrets for that. They are in files that may be root's alone, and so are
 /// read before a daemon gives root up.
-pub struct Targets(Vec<Target>);
+pub struct Targets {
+    /// All of the config: what is for one that cannot be told waits in the outbox until it can.
+    wanted: Vec<Notify>,
+    told: Vec<Target>,
+}
 
 impl Targets {
-    /// Reads the secrets. Whose secret is missing, open to others or no key is left out, and named
-    /// with the reason.
+    /// Reads the secrets. Whose secret is missing, open to others or no key is not told for now,
+    /// and named with the reason.
     pub fn load(config: &[Notify]) -> (Self, Vec<(String, NotifyError)>) {
-        let (mut targets, mut left_out) = (Vec::new(), Vec::new());
+        let (mut told, mut left_out) = (Vec::new(), Vec::new());
         for notify in config {
             match Target::load(notify) {
-                Ok(target) => targets.push(target),
+                Ok(target) => told.push(target),
                 Err(error) => left_out.push((notify.name.clone(), error)),
             }
         }
-        (Self(targets), left_out)
+        let wanted = config.to_vec();
+        (Self { wanted, told }, left_out)
     }
 }
 
@@ -102,23 +107,12 @@ pub struct Notifier {
 impl Notifier {
     /// Tells `targets` of what the journal gets from now on, and of what is left in the outbox at
     /// `path`. Nothing to do is no thread.
-    pub fn start(
-        Targets(targets): Targets,
-        path: &Path,
-        journal: Journal,
-    ) -> Result<Self, NotifyError> {
+    pub fn start(targets: Targets, path: &Path, journal: Journal) -> Result<Self, NotifyError> {
         let stop = Arc::new(AtomicBool::new(false));
-        if targets.is_empty() {
+        if targets.wanted.is_empty() {
             return Ok(Self { stop, thread: None });
         }
-        let work = Work {
-            targets,
-            path: path.into(),
-            journal,
-            sender: Sender::new().map_err(NotifyError::Thread)?,
-            outbox: None,
-            complained: false,
-        };
+        let work = Work::new(targets, path, journal).map_err(NotifyError::Thread)?;
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("notify".into());
         let thread = thread.spawn(move || {
@@ -141,7 +135,7 @@ impl Drop for Notifier {
 }
 
 struct Work {
-    targets: Vec<Target>,
+    targets: Targets,
     path: PathBuf,
     journal: Journal,
     sender: Sender,
@@ -151,6 +145,17 @@ struct Work {
 }
 
 impl Work {
+    fn new(targets: Targets, path: &Path, journal: Journal) -> io::Result<Self> {
+        Ok(Self {
+            targets,
+            path: path.into(),
+            journal,
+            sender: Sender::new()?,
+            outbox: None,
+            complained: false,
+        })
+    }
+
     fn run(mut self, stopped: &AtomicBool) {
         let mut seen = None;
         while !stopped.load(Ordering::Acquire) {
@@ -170,7 +175,7 @@ impl Work {
             Some(outbox) => outbox,
             none => {
                 let outbox = none.insert(Outbox::open(&self.path)?);
-                outbox.keep(&self.targets)?;
+                outbox.keep(&self.targets.wanted)?;
                 outbox
             }
         };
@@ -188,14 +193,13 @@ impl Work {
         };
         let records = self.journal.read(&wanted).events;
         let last = records.last().map_or(after, |last| last.id);
-        outbox.take(&records, &self.targets, Some(last))?;
+        outbox.take(&records, &self.targets.wanted, Some(last))?;
         // Not before: what could not be taken is read again.
         *seen = Some(last);
         self.complained = false;
         let now = SystemTime::now();
-        self.targets
-            .iter()
-            .try_for_each(|target| deliver(outbox, target, &self.sender, stopped, now))
+        let mut told = self.targets.told.iter();
+        told.try_for_each(|target| deliver(outbox, target, &self.sender, stopped, now))
     }
 
     /// Where an outbox that has none begins. Numbers of events are the milliseconds of their times.
@@ -283,6 +287,7 @@ mod tests {
         io::{BufRead as _, BufReader, Write as _},
         net::TcpListener,
         sync::mpsc,
+        time::Instant,
     };
 
     use super::*;
@@ -317,6 +322,50 @@ mod tests {
         (format!("http://{address}/topic"), taken)
     }
 
+    fn ops(url: String, secret: Option<PathBuf>) -> Notify {
+        Notify {
+            name: "ops".into(),
+            kind: NotifyKind::Ntfy,
+            url,
+            secret,
+            events: vec!["reload_reverted".into()],
+        }
+    }
+
+    #[test]
+    fn what_is_for_a_target_without_its_secret_stands_in_the_outbox_until_it_can_be_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [path, journal] = ["outbox.db", "journal.db"].map(|name| dir.path().join(name));
+        let keeper = Keeper::start(&journal).expect("a journal");
+        let config = [ops(
+            "https://ntfy.sh/topic".into(),
+            Some(dir.path().join("gone")),
+        )];
+        let begun = Instant::now();
+        let mut counts = Vec::new();
+        // Two starts of a daemon.
+        for expected in 1..=2 {
+            let (targets, left_out) = Targets::load(&config);
+            assert_eq!(left_out.len(), 1);
+            let work = Work::new(targets, &path, keeper.journal().clone());
+            let mut work = work.expect("TLS");
+            let (mut seen, stopped) = (None, AtomicBool::new(false));
+            work.turn(&mut seen, &stopped).expect("it is written");
+            keeper.journal().note(Event::ReloadReverted);
+            let mut count = 0;
+            while count < expected && begun.elapsed() < Duration::from_secs(20) {
+                work.turn(&mut seen, &stopped).expect("it is written");
+                let outbox = work.outbox.as_ref().expect("it is open");
+                count = outbox
+                    .due("ops", SystemTime::now())
+                    .expect("it is read")
+                    .len();
+            }
+            counts.push(count);
+        }
+        assert_eq!(counts, [1, 2]);
+    }
+
     #[test]
     fn an_event_that_is_never_taken_holds_up_the_others_for_a_minute_at_most() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -333,25 +382,16 @@ mod tests {
             records = keeper.journal().read(&wanted).events;
         }
         let (url, taken) = start_server();
-        let target = Target::load(&Notify {
-            name: "ops".into(),
-            kind: NotifyKind::Ntfy,
-            url,
-            secret: None,
-            events: vec!["reload_reverted".into()],
-        });
-        let target = target.expect("it has no secret");
+        let wanted = [ops(url, None)];
+        let target = Target::load(&wanted[0]).expect("it has no secret");
         let mut outbox = Outbox::open(&dir.path().join("outbox.db")).expect("an outbox");
-        let targets = [target];
-        outbox
-            .take(&records, &targets, None)
-            .expect("it is written");
+        outbox.take(&records, &wanted, None).expect("it is written");
         let (sender, stopped) = (Sender::new().expect("TLS"), AtomicBool::new(false));
 
         let begun = SystemTime::now();
         for seconds in 0..60 {
             let now = begun + Duration::from_secs(seconds);
-            deliver(&mut outbox, &targets[0], &sender, &stopped, now).expect("it is written");
+            deliver(&mut outbox, &target, &sender, &stopped, now).expect("it is written");
         }
 
         let told: Vec<String> = taken.try_iter().collect();

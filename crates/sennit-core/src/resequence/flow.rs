@@ -18,8 +18,8 @@ pub(super) struct Flow<T> {
     count: usize,
     /// The first of them.
     pub(super) first: Option<i64>,
-    /// Those that were ahead of all others when they came, and when they came: what is missing
-    /// before one of them is waited for since then.
+    /// Those that were ahead of all others when they came, and when they came, or would have in
+    /// their turn: what is missing before one of them is waited for since then.
     marks: VecDeque<(i64, Instant)>,
     pub(super) seen: Dedup,
 }
@@ -38,7 +38,7 @@ pub(super) struct Held<T> {
 pub(super) struct Gap {
     /// When the last of them was sent, at the latest.
     pub(super) sent_micros: u32,
-    /// When the first packet arrived that follows them.
+    /// When the first packet arrived that follows them, or would have in its turn.
     pub(super) since: Instant,
 }
 
@@ -84,13 +84,14 @@ impl<T> Flow<T> {
         !self.held.is_empty()
     }
 
-    pub(super) fn hold(&mut self, ahead: usize, held: Held<T>, now: Instant) {
+    /// Keeps a packet that arrives `at` this time, or would in its turn.
+    pub(super) fn hold(&mut self, ahead: usize, held: Held<T>, at: Instant) {
         let number = self.next + ahead as i64;
         self.first = Some(self.first.map_or(number, |first| first.min(number)));
         self.count += 1;
         if self.held.len() <= ahead {
             self.held.resize_with(ahead + 1, || None);
-            self.marks.push_back((number, now));
+            self.marks.push_back((number, at));
         }
         self.held[ahead] = Some(held);
     }

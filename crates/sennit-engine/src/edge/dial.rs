@@ -232,7 +232,7 @@ impl Edge {
         if now >= due && !is_lost {
             slot.dial.asked = now;
             slot.dial.look_at(now + patience);
-            if let Some(conn) = slot.live.and_then(|id| self.node.get_mut(id)) {
+            if let Some(conn) = asked.and_then(|id| self.node.get_mut(id)) {
                 conn.tunnel.ping();
             }
         }

@@ -18,7 +18,7 @@ impl Edge {
         let Some(conn) = self.node.get(id) else {
             return;
         };
-        let (index, link) = (conn.role.slot, conn.role.link);
+        let (index, link, outlived) = (conn.role.slot, conn.role.link, conn.role.outlived);
         if self.has_left(index, id) {
             // It had its time, or its end comes early; the tunnel of its class is another.
             self.slots[index].left.retain(|(_, left)| *left != id);
@@ -37,8 +37,9 @@ impl Edge {
         if up {
             self.doubt_others(index, now);
         }
-        // We have no newer one, so somebody else has.
-        let is_others = self.slots[index].next.is_none();
+        // We have no newer one, and the hub has granted none that was given up, so somebody else
+        // has.
+        let is_others = self.slots[index].next.is_none() && !outlived;
         if up && reason.contains(REPLACED) && is_others {
             let links = self.links.keys().copied();
             self.slots[index].dial.displaced(links, now);
@@ -70,7 +71,7 @@ impl Edge {
         let (index, mtu) = (conn.role.slot, conn.tunnel.max_packet());
         self.unplug(index, id, now);
         if self.slots[index].next == Some(id) {
-            return self.lose_next(index, &reason, lasting);
+            return self.lose_next(index, &reason);
         }
         let slot = &mut self.slots[index];
         if matches!(stage, Stage::Up(_)) {

@@ -209,7 +209,6 @@ impl Edge {
             from: from.role.remote,
             to: conn.role.remote,
         });
-        let is_treated_otherwise = conn.role.treatment != slot.class.treatment;
         if conn.role.beside {
             slot.left.push((now + LEAVES_WITHIN, old));
             slot.dial.look_at(now + LEAVES_WITHIN);
@@ -220,11 +219,6 @@ impl Edge {
         }
         if let Some(conn) = self.node.get_mut(old) {
             conn.role.stage = Stage::Closing;
-        }
-        // What the class is to have may have changed since it was asked for.
-        self.tell_terms(index, true);
-        if is_treated_otherwise {
-            self.treat(index, now);
         }
     }
 
@@ -277,17 +271,21 @@ impl Edge {
     }
 
     /// A connection that was to take the place of a tunnel is over; the tunnel stays.
-    pub(super) fn lose_next(&mut self, index: usize, reason: &str, lasting: bool) {
+    pub(super) fn lose_next(&mut self, index: usize, reason: &str) {
         let slot = &mut self.slots[index];
         slot.next = None;
         slot.dial.answer_by = None;
         slot.stays = Some(reason.to_owned());
+        if let Some(conn) = slot.live.and_then(|id| self.node.get_mut(id)) {
+            conn.role.outlived = true;
+        }
         let class = slot.class.name.clone();
         let reason = format!("the tunnel stays where it is: {reason}");
+        // Whatever the hub has said there, it has not turned away the tunnel that there is.
         self.events.push_back(EdgeEvent::Refused {
             class,
             reason,
-            lasting,
+            lasting: false,
         });
     }
 }

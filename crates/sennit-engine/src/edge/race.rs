@@ -69,6 +69,7 @@ impl Role {
             exchange,
             stage: Stage::Handshake,
             beside: false,
+            outlived: false,
             treatment,
             early: None,
             hub: Takes::default(),

@@ -180,6 +180,7 @@ impl Edge {
         let slot = &mut self.slots[index];
         conn.role.stage = Stage::Up(stream);
         let beside = conn.role.beside;
+        let treated_otherwise = conn.role.treatment != slot.class.treatment;
         let peer = answer.map_or(Peer::Standard, hello::answered);
         let peer = peer.with_headers(slot.class.treatment.headers);
         let inside = answer.map_or_else(Vec::new, hello::inside);
@@ -202,6 +203,13 @@ impl Edge {
         match old {
             Some(old) => self.leave_behind(index, old, id, now),
             None => self.tell_up(index, link, multipath, now),
+        }
+        // What the class is to have may have changed since it was asked for beside another tunnel.
+        if old.is_some() || beside || treated_otherwise {
+            self.tell_terms(index, true);
+        }
+        if treated_otherwise {
+            self.treat(index, now);
         }
         self.announce_links(id);
         self.follow(now);

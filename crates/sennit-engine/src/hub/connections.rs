@@ -61,6 +61,7 @@ impl Hub {
     }
 
     pub(super) fn leave(&mut self, id: ConnId, reason: String, now: Instant) {
+        self.end_left_with(id, now);
         self.node.unplug(id, now);
         // What was held for a missing packet is handed on now: nobody knows whose addresses are
         // whose once the site is forgotten.

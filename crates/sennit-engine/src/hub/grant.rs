@@ -4,10 +4,7 @@
 //! now. It is answered at once, and only the sender can read that. But nothing else happens until
 //! the handshake is complete: no tunnel is replaced and no packet goes its way.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use sennit_core::{ClassId, Delivery, Policy};
 use sennit_fec::Fec;
@@ -20,17 +17,12 @@ use super::{
 };
 use crate::{
     codec::{Codec, Peer},
-    hello::{self, Hello, REPLACED},
+    hello::{self, Hello},
     ids::{ConnId, SiteId},
     node::Conn,
     numbers::{Numbers, Run},
     treatment::Treatment,
 };
-
-/// A connection that has given its place to another one is closed after this, unless its edge has
-/// done so before: that waits for a second from when it has heard, which may take as long as it has
-/// patience with a request.
-const LEAVES_WITHIN: Duration = Duration::from_secs(10);
 
 impl Hub {
     /// Grants a tunnel.
@@ -176,31 +168,8 @@ impl Hub {
         pipe.map_or(Run::NONE, |pipe| pipe.run())
     }
 
-    /// A connection may have given its place to another one of its edge. If that came `beside` it,
-    /// the edge closes it once nothing is on its way any more.
-    fn let_leave(&mut self, replaced: Option<ConnId>, beside: bool, now: Instant) {
-        let Some(id) = replaced else {
-            return;
-        };
-        if !beside {
-            return self.fail(id, REPLACED, now);
-        }
-        if let Some(conn) = self.node.get_mut(id) {
-            conn.role.stage = Stage::Closing;
-            self.leaving.push_back((now + LEAVES_WITHIN, id));
-        }
-    }
-
-    /// Closes those that their edges have not closed in time.
-    pub(super) fn end_leaving(&mut self, now: Instant) {
-        while let Some((_, id)) = self.leaving.pop_front_if(|(at, _)| *at <= now) {
-            self.node.unplug(id, now);
-            self.fail(id, REPLACED, now);
-        }
-    }
-
     /// A connection is of no use: its edge makes another, or has made one.
-    fn fail(&mut self, id: ConnId, reason: &str, now: Instant) {
+    pub(super) fn fail(&mut self, id: ConnId, reason: &str, now: Instant) {
         self.node.close(id, Code::H3_NO_ERROR.0, reason, now);
         if let Some(conn) = self.node.get_mut(id) {
             conn.role.stage = Stage::Closing;

@@ -118,14 +118,14 @@ impl Tunnel {
 
     /// Learns what other tunnels know of the ways that an idle one shares with them.
     pub(crate) fn consult(&mut self, ways: &Ways, id: ConnId, now: Instant) {
-        if !self.is_numbered() || self.pace(now) != Pace::Idle {
-            return;
-        }
         let heard = |since: Instant| self.paths.iter().any(|path| path.health.heard() > since);
         if self.doubted.is_some_and(heard) {
             self.doubted = None;
             let paths = self.paths.iter_mut();
             paths.for_each(|path| path.health.believe());
+        }
+        if !self.is_numbered() || self.pace(now) != Pace::Idle {
+            return;
         }
         for path in &mut self.paths {
             let company = ways.company(&self.party, path.network, id, now);
@@ -134,7 +134,8 @@ impl Tunnel {
     }
 
     /// The other end may have started anew, and know nothing of this connection. What others hear
-    /// says that the ways work and no more, so an idle one has to be heard itself.
+    /// says that the ways work and no more, so an idle one has to be heard itself, and does not
+    /// judge for others until then.
     pub(crate) fn doubt(&mut self, now: Instant) {
         if self.is_numbered() && self.pace(now) == Pace::Idle {
             self.doubted = Some(now);
@@ -145,6 +146,11 @@ impl Tunnel {
     /// Tells other tunnels of the ways; true if they should hear of it at once.
     pub(crate) fn inform(&mut self, ways: &mut Ways, id: ConnId, now: Instant) -> bool {
         if !self.is_numbered() {
+            return false;
+        }
+        if self.doubted.is_some() {
+            // That it hears nothing says nothing of the ways.
+            ways.forget(id);
             return false;
         }
         let pace = self.pace(now);

@@ -53,6 +53,10 @@ const MOST_LOSS: f64 = 0.3;
 /// Paths lose as they are only if they have done so for this long: what a startup overflowed counts
 /// among the losses for a while.
 const LOSES_FOR: Duration = Duration::from_millis(500);
+/// A path that has lost is taken for one that loses for this long: of a slender one, or one that is
+/// used now and then, it is known only from time to time, and what stands would be dropped in
+/// between.
+const LOSES_STILL: Duration = Duration::from_secs(5);
 
 /// The paths of a tunnel as far as it matters to the queue before them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,6 +118,8 @@ pub(super) struct Patience {
     started: Option<Instant>,
     /// Since when packets have been sent again all the time.
     repairs_since: Option<Instant>,
+    /// How long these took when they last counted, and when.
+    counted: Option<(Duration, Instant)>,
 }
 
 impl Patience {
@@ -141,17 +147,20 @@ impl Patience {
         }
     }
 
-    /// What of `repairs` counts.
+    /// What of `repairs` counts, or did a moment ago.
     fn repairs(&mut self, repairs: Duration, now: Instant) -> Duration {
         if repairs.is_zero() {
             self.repairs_since = None;
-            return Duration::ZERO;
+        } else {
+            let since = *self.repairs_since.get_or_insert(now);
+            if now >= since + LOSES_FOR {
+                self.counted = Some((repairs, now));
+            }
         }
-        let since = *self.repairs_since.get_or_insert(now);
-        if now < since + LOSES_FOR {
-            return Duration::ZERO;
-        }
-        repairs
+        let counted = self
+            .counted
+            .filter(|(_, at)| within(Some(*at), LOSES_STILL, now));
+        counted.map_or(Duration::ZERO, |(repairs, _)| repairs)
     }
 }
 
@@ -448,9 +457,20 @@ mod tests {
         assert_eq!(patience.repairs(repairs, start), Duration::ZERO);
         assert_eq!(patience.repairs(repairs, start + LOSES_FOR), repairs);
 
-        assert_eq!(patience.repairs(Duration::ZERO, start), Duration::ZERO);
-        let again = start + 2 * LOSES_FOR;
-        assert_eq!(patience.repairs(repairs, again), Duration::ZERO);
+        let over = start + LOSES_FOR + LOSES_STILL;
+        assert_eq!(patience.repairs(Duration::ZERO, over), Duration::ZERO);
+        assert_eq!(patience.repairs(repairs, over), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_path_that_loses_now_and_then_is_no_reason_to_drop_what_stands_meanwhile() {
+        let repairs = Duration::from_millis(35);
+        let (mut patience, start) = (Patience::default(), Instant::now());
+        patience.repairs(repairs, start);
+        patience.repairs(repairs, start + LOSES_FOR);
+
+        let soon = start + LOSES_FOR + LOSES_STILL / 2;
+        assert_eq!(patience.repairs(Duration::ZERO, soon), repairs);
     }
 
     #[test]

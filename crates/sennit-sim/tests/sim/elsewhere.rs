@@ -219,6 +219,64 @@ fn a_tunnel_stays_where_it_is_while_nobody_answers_at_the_new_address() {
     both.is_whole("dead");
 }
 
+/// Runs until the hub is asked for the tunnel at an address, where it then says nothing more.
+fn ask_in_vain(world: &mut World, hub: &str) {
+    move_to(world, &[hub]);
+    let asks = world.run_until(SECOND, |world| {
+        let moving = world.edge.status().swap_remove(0).moving;
+        moving.is_some_and(|why| why.contains("is asked"))
+    });
+    assert!(asks, "{:?}", world.edge.status());
+}
+
+/// The hub took what the edge had given up for the tunnel, and closed the other one after ten
+/// seconds as replaced: the edge thought of another box, and did nothing for half a minute.
+#[test]
+fn a_tunnel_of_whose_grant_nobody_hears_is_soon_replaced() {
+    for hub_hears in [true, false] {
+        let mut world = world(&["20/20", "20/30"], one(Delivery::Repair), 1);
+        let mut both = Both::new(10 * MS, 84, &world);
+        ask_in_vain(&mut world, OTHER);
+        world.lost_from = Some(address(OTHER));
+        both.run(&mut world, 200 * MS);
+        assert_eq!(world.hub.status().len(), 1);
+        world.lost_to = Some(address(OTHER)).filter(|_| !hub_hears);
+        both.run(&mut world, 5 * SECOND);
+        assert_eq!(lost(&world), usize::from(hub_hears));
+        both.run(&mut world, 7 * SECOND);
+        assert_eq!(lost(&world), 1, "{hub_hears}");
+        let others = count(&world, |event| match event {
+            EdgeEvent::TunnelDown { reason, .. } => reason.contains("another box"),
+            _ => false,
+        });
+        assert_eq!(others, 0, "{hub_hears}");
+        (world.lost_from, world.lost_to) = (None, None);
+        both.run(&mut world, 6 * SECOND);
+        assert_eq!(place(&mut world), Some(address(OTHER)), "{hub_hears}");
+        let before = (both.up.arrived(), both.down.len());
+        both.run(&mut world, SECOND);
+        assert!(both.up.arrived() > before.0 && both.down.len() > before.1);
+    }
+}
+
+/// The tunnel that carries was asked for a sign of life in place of the one that did not answer.
+#[test]
+fn an_address_that_dies_after_it_was_asked_is_soon_given_up_for_another() {
+    let mut world = world(&["20/20", "20/30"], one(Delivery::Repair), 1);
+    let mut both = Both::new(10 * MS, 84, &world);
+    world.is_slow_to_grant = true;
+    ask_in_vain(&mut world, OTHER);
+    both.run(&mut world, 300 * MS);
+    world.is_slow_to_grant = false;
+    world.lost_to = Some(address(OTHER));
+    move_to(&mut world, &[OTHER, THIRD]);
+    both.run(&mut world, 2500 * MS);
+    assert_eq!(place(&mut world), Some(address(THIRD)));
+    assert_eq!((moved(&world), lost(&world)), (1, 0));
+    both.finish(&mut world);
+    both.is_whole("asked");
+}
+
 /// The one that is asked for may have been granted, so that the hub sends over it already.
 #[test]
 fn a_list_that_changes_again_at_once_costs_nothing() {

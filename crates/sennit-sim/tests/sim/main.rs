@@ -31,6 +31,7 @@ mod returning;
 mod seeds;
 mod shares;
 mod silent;
+mod slender;
 mod slow;
 mod small_path;
 mod thin;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sennit_core::{Delivery, PathState, Policy};
-use sennit_engine::facts::PathStatus;
+use sennit_engine::{EdgeEvent, facts::PathStatus};
 use sennit_netem::Loss;
 use sennit_sim::{EDGE, SERVER, Stream, World, class, number, udp};
 
@@ -175,6 +175,33 @@ fn an_idle_class_misses_a_hub_that_started_anew_soon_after_the_others() {
     stream.run(&mut world, 4 * SECOND);
     let up = world.hub.status().into_iter().filter(|tunnel| tunnel.up);
     assert_eq!(up.count(), 2, "{:?}", world.edge.status());
+}
+
+/// A dead tunnel judged the ways for one that had just come back, which was given up as well.
+#[test]
+fn a_tunnel_that_came_back_to_a_new_hub_stays_while_another_is_missed() {
+    for seed in 1..=4 {
+        let links = [link("20/10"), link("20/30"), link("20/40")];
+        let mut classes = vec![class("one", Policy::Bond), class("two", Policy::Bond)];
+        // The hub's word that it knows nothing is known on the first path only.
+        classes[0].links = Some(vec!["b".into(), "c".into()]);
+        let begin = Instant::now();
+        let mut world = World::with_classes(&links, classes, Default::default(), seed, begin);
+        world.run(5 * SECOND);
+        world.blackhole(0, true);
+        world.run(10 * SECOND);
+        // Whoever had traffic last judges.
+        let mut stream = Stream::new(20 * MS, 300, world.now());
+        stream.run(&mut world, 3 * SECOND);
+        world.run(300 * SECOND);
+        world.restart_hub();
+        world.run(120 * SECOND);
+        let up = world.hub.status().into_iter().filter(|tunnel| tunnel.up);
+        assert_eq!(up.count(), 2, "{:?}", world.edge.status());
+        let events = world.edge_events.iter();
+        let lost = events.filter(|(_, event)| matches!(event, EdgeEvent::TunnelDown { .. }));
+        assert_eq!(lost.count(), 2, "{seed}: {:?}", world.edge_events);
+    }
 }
 
 /// Attempts that failed during an outage counted against the first one after it: the link waited

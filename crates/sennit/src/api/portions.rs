@@ -1,4 +1,6 @@
-//! Large answers: few at once, each with a place until all of it has been taken.
+//! Large answers: few at once, each with a place until all of it has been taken. Those of the
+//! history have places of their own, as they take longest: who fetches a year over a slow link
+//! keeps nobody from the status.
 //!
 //! They leave in portions, each when there is room for it, so that an answer has its place for as
 //! long as it is memory of the daemon.
@@ -14,7 +16,7 @@ use futures_util::stream;
 use super::{
     Shared,
     problem::Problem,
-    seats::{AT_ONCE, Client, Stay},
+    seats::{Client, Room, Stay},
 };
 
 /// An answer of more bytes is large: more than a page with a status in it.
@@ -24,9 +26,10 @@ const PORTION: usize = 16 << 10;
 /// Who is to have a large answer waits for a place so long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A place for an answer that is still to be made, which goes with it among its extensions.
+/// A place for a part of the history that is still to be read, which goes with the answer among its
+/// extensions.
 pub(super) async fn place(shared: &Shared, client: &Arc<Client>) -> Result<Arc<Stay>, Problem> {
-    enter(shared, client, PATIENCE).await
+    enter(&shared.seats.histories, client).await
 }
 
 /// Sends an answer in portions if it is large.
@@ -38,8 +41,7 @@ pub(super) async fn send(mut answer: Response, shared: &Shared, client: &Arc<Cli
     }
     let stay = match place {
         Some(stay) => stay,
-        // It is there already, and would wait in memory.
-        None => match enter(shared, client, AT_ONCE).await {
+        None => match enter(&shared.seats.answers, client).await {
             Ok(stay) => stay,
             Err(problem) => return problem.into_response(),
         },
@@ -56,12 +58,8 @@ pub(super) async fn send(mut answer: Response, shared: &Shared, client: &Arc<Cli
     Response::from_parts(head, Body::from_stream(portions))
 }
 
-async fn enter(
-    shared: &Shared,
-    client: &Arc<Client>,
-    patience: Duration,
-) -> Result<Arc<Stay>, Problem> {
-    let stay = shared.seats.answers.enter(client, patience).await;
+async fn enter(room: &Room, client: &Arc<Client>) -> Result<Arc<Stay>, Problem> {
+    let stay = room.enter(client, PATIENCE).await;
     let full = || Problem::busy("too many large answers wait to be taken");
     stay.map(Arc::new).ok_or_else(full)
 }

@@ -6,6 +6,7 @@
 //! is sent has to leave for the next.
 
 use std::{
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -22,12 +23,17 @@ use tokio::{
 pub(super) const SEATS: usize = 256;
 /// Of them with a stream of live data.
 const STREAMS: usize = 64;
-/// Of them with a large answer that is not sent yet: one may be all that a hub has kept of a year.
-const ANSWERS: usize = 4;
+/// Of them with a part of the history that is not sent yet: all that a hub has kept of a year.
+const HISTORIES: usize = 4;
+/// Of them with another large answer that is not sent yet: the status of a hub with many sites.
+const ANSWERS: usize = 16;
+/// Those that may wait for a place in a room: some have their answers already, and hold them.
+const WAITING: usize = 32;
 /// Who takes nothing of what it is sent for so long may lose its place.
 const STUCK: Duration = Duration::from_secs(10);
-/// Who has had the place of an answer for so long may lose it, also if it takes that in sips.
-const SENT_WITHIN: Duration = Duration::from_secs(60);
+/// Who has had the place of an answer for so long may lose it, also if it takes that in sips. At
+/// 64 kbit/s it takes 131 s to send 1 MiB.
+const SENT_WITHIN: Duration = Duration::from_secs(300);
 /// Until one that has to leave is gone.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(100);
 
@@ -36,6 +42,7 @@ pub(super) const AT_ONCE: Duration = Duration::from_millis(100);
 pub(super) struct Seats {
     taken: Mutex<Vec<Arc<Client>>>,
     pub(super) streams: Room,
+    pub(super) histories: Room,
     pub(super) answers: Room,
 }
 
@@ -44,6 +51,7 @@ impl Default for Seats {
         Self {
             taken: Mutex::default(),
             streams: Room::new(STREAMS, Duration::MAX),
+            histories: Room::new(HISTORIES, SENT_WITHIN),
             answers: Room::new(ANSWERS, SENT_WITHIN),
         }
     }
@@ -137,6 +145,7 @@ impl Drop for Seat {
 #[derive(Debug)]
 pub(super) struct Room {
     places: Arc<Semaphore>,
+    waiting: Semaphore,
     /// In the order in which they came.
     guests: Guests,
     /// Whoever has been there for longer has to leave for another.
@@ -157,6 +166,7 @@ impl Room {
     fn new(places: usize, longest: Duration) -> Self {
         Self {
             places: Arc::new(Semaphore::new(places)),
+            waiting: Semaphore::new(WAITING),
             guests: Guests::default(),
             longest,
         }
@@ -164,11 +174,21 @@ impl Room {
 
     /// A place for a connection, if there is one within `patience`.
     pub(super) async fn enter(&self, client: &Arc<Client>, patience: Duration) -> Option<Stay> {
-        if self.places.available_permits() == 0 {
-            self.dismiss();
-        }
-        let place = timeout(patience, Arc::clone(&self.places).acquire_owned()).await;
-        let place = place.ok()?.ok()?;
+        let _waits = self.waiting.try_acquire().ok()?;
+        let mut place = pin!(Arc::clone(&self.places).acquire_owned());
+        let deadline = Instant::now() + patience;
+        let place = loop {
+            if self.places.available_permits() == 0 {
+                self.dismiss();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            // Some guest may be to leave only later.
+            match timeout(left.min(AT_ONCE), place.as_mut()).await {
+                Ok(place) => break place.ok()?,
+                Err(_) if left <= AT_ONCE => return None,
+                Err(_) => {}
+            }
+        };
         lock(&self.guests).push((Instant::now(), Arc::clone(client)));
         Some(Stay {
             guests: Arc::clone(&self.guests),
@@ -201,4 +221,48 @@ impl Drop for Stay {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(test);
+    }
+
+    #[test]
+    fn who_waits_gets_the_place_of_a_guest_that_has_to_leave_only_later() {
+        run(async {
+            let room = Room::new(1, Duration::from_secs(2));
+            let [guest, other] = [(); 2].map(|()| Arc::<Client>::default());
+            let stay = room.enter(&guest, AT_ONCE).await.unwrap();
+            tokio::spawn(async move {
+                guest.leave.notified().await;
+                drop(stay);
+            });
+            assert!(room.enter(&other, AT_ONCE).await.is_none());
+
+            let stay = room.enter(&other, Duration::from_secs(20)).await;
+
+            assert!(stay.is_some());
+        });
+    }
+
+    #[test]
+    fn those_who_fetch_the_history_keep_nobody_from_the_status() {
+        run(async {
+            let (seats, client) = (Seats::default(), Arc::default());
+            let mut stays = Vec::new();
+            while let Some(stay) = seats.histories.enter(&client, AT_ONCE).await {
+                stays.push(stay);
+            }
+            assert_eq!(stays.len(), HISTORIES);
+
+            assert!(seats.answers.enter(&client, AT_ONCE).await.is_some());
+        });
+    }
 }

@@ -31,7 +31,7 @@ use rustls::{
 use sennit_linux::as_owner_of;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::mpsc::UnboundedReceiver,
     time::{sleep, timeout},
 };
@@ -55,8 +55,9 @@ const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// A head is a few hundred bytes; a browser's with many cookies has a few thousand.
 const HEAD_BYTES: usize = 16 << 10;
 /// What the kernel takes for a client that does not read. By itself it would take megabytes, and
-/// such a client would pass for one that reads for minutes.
-const SEND_BUFFER: usize = 256 << 10;
+/// such a client would pass for one that reads for minutes. Linux doubles it, and says that there
+/// is room again once a third is free: within 3 s at 64 kbit/s, which is no standstill.
+const SEND_BUFFER: usize = 32 << 10;
 /// Accepting fails for want of descriptors, which takes a while to pass.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -149,8 +150,7 @@ async fn accept(
             tracing::debug!(%address, "the API is full");
             continue;
         };
-        let _ = client.set_nodelay(true);
-        let _ = sockopt::set_socket_send_buffer_size(&client, SEND_BUFFER);
+        tune(&client);
         let client = Reader::new(client, &seat.client);
         let peer = Peer::Remote(address.ip());
         let (tls, shared, router) = (tls.clone(), Arc::clone(&shared), router.clone());
@@ -170,6 +170,12 @@ async fn accept(
             }
         });
     }
+}
+
+/// A socket that soon shows whether its client reads.
+fn tune(client: &TcpStream) {
+    let _ = client.set_nodelay(true);
+    let _ = sockopt::set_socket_send_buffer_size(client, SEND_BUFFER);
 }
 
 /// Answers one client until it goes, is too slow, or has to leave.
@@ -245,5 +251,48 @@ fn answer(
             }
             Err(problem) => Problem::into_response(problem),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    /// At 64 kbit/s, in half of the time after which a client counts as one that takes nothing.
+    const READ_AT_MOST: usize = 8_000 * 5;
+
+    #[test]
+    fn a_client_on_a_slow_link_is_seen_to_read() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(read_until_seen());
+    }
+
+    async fn read_until_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        // Little is on its way.
+        socket.set_recv_buffer_size(4 << 10).unwrap();
+        let client = socket.connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (client, (server, _)) = (client.unwrap(), accepted.unwrap());
+        tune(&server);
+        let full = Duration::from_millis(500);
+        while let Ok(writable) = timeout(full, server.writable()).await {
+            writable.unwrap();
+            while server.try_write(&[7; 4096]).is_ok() {}
+        }
+
+        let (mut read, mut buffer) = (0, [0; 1024]);
+        let soon = Duration::from_millis(50);
+        while timeout(soon, server.writable()).await.is_err() {
+            client.readable().await.unwrap();
+            read += client.try_read(&mut buffer).unwrap_or(0);
+            assert!(read <= READ_AT_MOST, "{read} bytes, and it is not seen");
+        }
+        assert_ne!(read, 0, "it was full");
     }
 }

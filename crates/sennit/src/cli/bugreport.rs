@@ -67,9 +67,16 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
     let ask = |request: Request| ask(args.control.as_deref(), of_config.as_ref(), &request);
     let daemon = ask(Request::Status);
     let events = ask(Request::Events { wanted: NEWEST });
+    let events = events.map_or_else(|_| kept(config.as_ref()), parse);
+    let log = log(&file, config.as_ref());
     daemon
         .iter()
         .for_each(|status| hide_sites(&mut redaction, status));
+    // Some are of sites that are forgotten.
+    events
+        .iter()
+        .for_each(|events| names::hide_in_events(&mut redaction, &events.events));
+    names::hide_in_log(&mut redaction, &log);
     let why = daemon.as_ref().map_or_else(String::clone, why);
     let daemon = daemon.map_or_else(|why| why, |status| format!("{status:#}"));
     let sections = [
@@ -82,10 +89,7 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
         ),
         ("status", daemon),
         ("why", why),
-        (
-            "events",
-            events.map_or_else(|_| kept(config.as_ref()), lines),
-        ),
+        ("events", events.map_or_else(|why| why, |it| in_lines(&it))),
         ("doctor", examine(config.as_ref())),
         ("addresses", said("ip", &["-details", "address"])),
         (
@@ -97,7 +101,7 @@ pub(super) fn run(args: &BugreportArgs) -> Result<Exit, Failure> {
             "routes of IPv6",
             said("ip", &["-6", "route", "show", "table", "all"]),
         ),
-        ("journal", log(&file, config.as_ref())),
+        ("journal", log),
     ];
     let mut text = String::new();
     for (title, body) in sections {
@@ -141,23 +145,22 @@ fn why(status: &Value) -> String {
     told.unwrap_or_else(|error| error.to_string())
 }
 
-/// The events that a daemon tells, a line for each.
-fn lines(events: Value) -> String {
-    let events = serde_json::from_value::<Events>(events);
-    events.map_or_else(|error| error.to_string(), |events| in_lines(&events))
+/// The events that a daemon tells.
+fn parse(events: Value) -> Result<Events, String> {
+    serde_json::from_value(events).map_err(|error| error.to_string())
 }
 
 /// The events that a daemon has left which does not answer.
-fn kept(config: Option<&Config>) -> String {
+fn kept(config: Option<&Config>) -> Result<Events, String> {
     let file = match config {
         Some(Config::Hub(hub)) => hub.state.join("hub-journal.db"),
         Some(Config::Edge(edge)) => edge.records.join("edge-journal.db"),
-        None => return "no daemon answers, and the config is not valid".into(),
+        None => return Err("no daemon answers, and the config is not valid".into()),
     };
-    let found = journal::read_file(&file, &NEWEST);
-    found.map_or_else(|error| error, |events| in_lines(&events))
+    journal::read_file(&file, &NEWEST)
 }
 
+/// A line for each event.
 fn in_lines(events: &Events) -> String {
     let line = |it: &Record| format!("{}  {}\n", it.time, it.text.replace(char::is_control, "?"));
     events.events.iter().map(line).collect()

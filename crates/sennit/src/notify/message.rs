@@ -31,7 +31,6 @@ pub(super) struct Target {
     key: Option<hmac::Key>,
     /// Of the others.
     token: Option<String>,
-    events: Vec<String>,
 }
 
 impl Target {
@@ -53,13 +52,7 @@ impl Target {
             url: config.url.parse().expect("the config was checked"),
             key,
             token,
-            events: config.events.clone(),
         })
-    }
-
-    /// Whether it is told of such an event.
-    pub(super) fn wants(&self, record: &Record) -> bool {
-        self.events.contains(&record.event.kind())
     }
 
     /// The request that tells of an event.

@@ -7,8 +7,9 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{FIRST_PAUSE, LONGEST_PAUSE, MOST_TRIES, message::Target};
+use super::{FIRST_PAUSE, LONGEST_PAUSE, MOST_TRIES};
 use crate::{
+    config::Notify,
     journal::Record,
     sqlite::{self, SqliteError},
 };
@@ -64,7 +65,7 @@ impl Outbox {
     pub(super) fn take(
         &mut self,
         records: &[Record],
-        targets: &[Target],
+        targets: &[Notify],
         cursor: Option<u64>,
     ) -> Result<(), SqliteError> {
         if records.is_empty() {
@@ -73,7 +74,9 @@ impl Outbox {
         let tx = self.db.transaction()?;
         for record in records {
             let text = serde_json::to_string(record).expect("a record becomes JSON");
-            for target in targets.iter().filter(|target| target.wants(record)) {
+            let kind = record.event.kind();
+            let wants = |target: &&Notify| target.events.contains(&kind);
+            for target in targets.iter().filter(wants) {
                 tx.execute(
                     "INSERT OR IGNORE INTO outbox VALUES (?1, ?2, 0, 0, ?3)",
                     params![record.id as i64, target.name, text],
@@ -126,8 +129,8 @@ impl Outbox {
         Ok(due)
     }
 
-    /// Forgets what waits for those that are not told of anything any more.
-    pub(super) fn keep(&mut self, targets: &[Target]) -> Result<(), SqliteError> {
+    /// Forgets what waits for those that the config does not name any more.
+    pub(super) fn keep(&mut self, targets: &[Notify]) -> Result<(), SqliteError> {
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let names = serde_json::to_string(&names).expect("names become JSON");
         let delete = "DELETE FROM outbox WHERE target NOT IN (SELECT value FROM json_each(?1))";
@@ -183,7 +186,7 @@ pub(super) fn millis(time: SystemTime) -> i64 {
 mod tests {
     use super::*;
     use crate::{
-        config::{Notify, NotifyKind},
+        config::NotifyKind,
         event::Event,
         journal::{Keeper, Wanted},
     };
@@ -202,15 +205,15 @@ mod tests {
             };
             records = keeper.journal().read(&wanted).events;
         }
-        let target = Target::load(&Notify {
+        let target = Notify {
             name: "ops".into(),
             kind: NotifyKind::Ntfy,
             url: "https://ntfy.sh/topic".into(),
             secret: None,
             events: vec!["reload_reverted".into()],
-        });
+        };
         let mut outbox = Outbox::open(&dir.join("outbox.db")).unwrap();
-        outbox.take(&records, &[target.unwrap()], None).unwrap();
+        outbox.take(&records, &[target], None).unwrap();
         outbox
     }
 

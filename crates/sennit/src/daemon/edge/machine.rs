@@ -177,6 +177,7 @@ impl EdgeMachine {
 
     fn note_tunnel_down(&mut self, class: String, reason: String, now: Instant) {
         tracing::warn!(class, reason, "tunnel is down");
+        self.told.remove(&class);
         self.set_up(self.up.saturating_sub(1), now);
         self.journal.note(Event::TunnelDown {
             site: None,

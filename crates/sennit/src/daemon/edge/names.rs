@@ -58,6 +58,21 @@ const KNOWN: &str = "hub-addresses.json";
 /// The largest answer that we are ready for (RFC 9715 §3).
 const ANSWER: usize = 1232;
 
+/// A name that is never found, beside others that are, was asked for so often: it may be that to
+/// which all tunnels are to move, and it may be misspelt.
+const SOUGHT: u32 = 10;
+
+/// How long to wait after so many looks at which a name was not found, if others were with this
+/// much until the next look.
+fn pause_after(failures: u32, others: Option<Duration>) -> Duration {
+    let again = RETRY.saturating_mul(1 << failures.min(8)).min(RETRY_MAX);
+    match others {
+        Some(usual) if failures >= SOUGHT => usual,
+        Some(usual) => again.min(usual),
+        None => again,
+    }
+}
+
 /// What the thread is told.
 enum Word {
     /// The names of the hub that the config has, in place of those before.
@@ -212,24 +227,24 @@ impl Lookup {
             .collect();
         let any = self.remember(&found);
         self.tell(&found);
-        // One that was never found may be that to which all tunnels are to move.
-        if any && names.iter().all(|name| self.known.contains_key(name)) {
+        let mut missing = names.clone();
+        missing.retain(|name| !any || !self.known.contains_key(name));
+        let usual = if self.tunnel { TUNNEL } else { NO_TUNNEL };
+        if missing.is_empty() {
             self.failures = 0;
-            return if self.tunnel { TUNNEL } else { NO_TUNNEL };
+            return usual;
         }
         if self.failures == 0 && !self.ways.is_empty() {
             let known = self.told.values().any(|hubs| !hubs.is_empty());
             tracing::warn!(
-                ?names,
+                names = ?missing,
                 ?resolvers,
                 known,
                 "no resolver knows the hub's name"
             );
         }
         self.failures += 1;
-        RETRY
-            .saturating_mul(1 << self.failures.min(8))
-            .min(RETRY_MAX)
+        pause_after(self.failures, any.then_some(usual))
     }
 
     /// Keeps what was found; whether that is anything.
@@ -455,6 +470,21 @@ mod tests {
     use super::*;
 
     const HUB: &str = "vpn.example.org";
+
+    /// One misspelt name had all names looked up each minute for ever.
+    #[test]
+    fn a_name_that_is_never_found_is_not_sought_for_ever_beside_others() {
+        let paused = |failures, others| pause_after(failures, others).as_secs();
+        assert_eq!((paused(1, None), paused(9, None)), (4, 60));
+        assert_eq!(
+            (paused(1, Some(NO_TUNNEL)), paused(9, Some(NO_TUNNEL))),
+            (4, 15)
+        );
+        assert_eq!(
+            (paused(9, Some(TUNNEL)), paused(10, Some(TUNNEL))),
+            (60, 3600)
+        );
+    }
 
     /// What a resolver says to question `id`: an alias and the address of it.
     fn reply(id: u16, asked: &str) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! What each site may reach, and which LANs are routed to it: at the host, at the workers, and in
 //! the store.
 
-use std::{net::IpAddr, time::SystemTime};
+use std::{collections::BTreeSet, net::IpAddr, time::SystemTime};
 
 use ipnet::IpNet;
 use sennit_packet::Prefix;
@@ -39,13 +39,15 @@ impl Registrar {
         for site in &sites {
             self.confine(site);
         }
-        // Whoever was revoked has no address any more, also if it was invited again since.
-        let left = sites.iter().filter(|it| it.v4.is_none() && it.v6.is_none());
-        for SiteRecord { name, .. } in left {
-            if let Some((addresses, _)) = before.get(name) {
-                self.departing.insert(name.clone(), addresses.clone());
-            }
-        }
+        // Whoever was revoked has no address any more, also if it was invited again since, or is
+        // in the store no longer.
+        let leased = sites.iter().filter(|it| it.v4.is_some() || it.v6.is_some());
+        let leased: BTreeSet<&SiteName> = leased.map(|it| &it.name).collect();
+        let left = before
+            .into_iter()
+            .filter(|(name, _)| !leased.contains(name));
+        self.departing
+            .extend(left.map(|(name, (addresses, _))| (name, addresses)));
         Ok(sites)
     }
 

@@ -376,6 +376,23 @@ fn a_site_that_is_invited_again_at_once_waits_for_its_former_tunnel_and_reaches_
     assert_eq!(world.registrar.plan().confined, internet);
 }
 
+/// Its tunnel reached what the hub's general rule lets sites reach, until it was cut.
+#[test]
+fn a_site_that_is_revoked_and_forgotten_at_once_reaches_nothing() {
+    let mut world = World::new();
+    let former = world.client("phone");
+    let address = world.admit(&former).unwrap();
+    let directory = Arc::clone(&world.registrar.neighbours.directory);
+    directory.enter(0, "phone", ClassId(0), &address);
+
+    world.revoke("phone");
+    world.store.forget(&"phone".parse().unwrap()).unwrap();
+    world.registrar.attend(Instant::now() + 2 * LOOK_EVERY);
+    let prefix = Prefix::new(address[0], 32).unwrap();
+    let nothing = vec![(vec![prefix], Reach::default())];
+    assert_eq!(world.registrar.plan().confined, nothing);
+}
+
 #[test]
 fn a_pool_without_an_address_for_a_site_is_told_to_it_and_to_who_asks_for_the_status() {
     let mut world = World::new();
