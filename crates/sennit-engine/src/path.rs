@@ -92,6 +92,8 @@ pub(crate) struct Path {
     pub(crate) probes_size: Option<u16>,
     /// The peer says that it carries less than before in its direction.
     pub(crate) peer_shrunk: bool,
+    /// It carries less than before in this direction, and the peer was told.
+    pub(crate) shrunk: bool,
     /// Room below which nothing is sent, in bytes: that of what a packet becomes.
     pub(crate) least: u64,
     /// What has arrived here and is to be acknowledged.
@@ -171,6 +173,7 @@ impl Path {
             reported: None,
             probes_size: None,
             peer_shrunk: false,
+            shrunk: false,
             least: 0,
             owed: Owed::default(),
             crowded: None,

@@ -9,7 +9,7 @@ use noq_proto::FourTuple;
 use sennit_core::{Pace, PathState, health::Keep, numbering::FULL};
 
 use super::{Tunnel, within};
-use crate::{ids::ConnId, path::Path, pipe::Pipe, ways::Ways};
+use crate::{gate::SizeSource, ids::ConnId, path::Path, pipe::Pipe, ways::Ways};
 
 /// Without data for this long a tunnel is idle and its paths are probed slowly.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
@@ -253,7 +253,21 @@ impl Tunnel {
             self.set_floors();
             self.abort_batch(pipe);
         }
+        self.tell_of_shrunk(now);
         self.repeat_bad_news(pace, now);
+    }
+
+    /// Has the peer hear at once of a path that carries less than before: what it sends there may
+    /// be lost as well, and as long as all of that is small it does not notice.
+    fn tell_of_shrunk(&mut self, now: Instant) {
+        for path in &mut self.paths {
+            let is_small = u64::from(path.gate.carries()) < self.packet_size;
+            let shrunk = is_small && path.gate.size_source() == SizeSource::BlackHole;
+            if shrunk && !path.shrunk {
+                self.reports.announce(now);
+            }
+            path.shrunk = shrunk;
+        }
     }
 
     /// Says what keeps each path up while nothing is sent.

@@ -58,16 +58,18 @@ const KNOWN: &str = "hub-addresses.json";
 /// The largest answer that we are ready for (RFC 9715 §3).
 const ANSWER: usize = 1232;
 
-/// A name that is never found, beside others that are, was asked for so often: it may be that to
-/// which all tunnels are to move, and it may be misspelt.
+/// A name that is not found, beside others that are, is asked for as often as if there were no
+/// other, up to so many times: it may be that to which all tunnels are to move.
 const SOUGHT: u32 = 10;
+/// It is asked for this often afterwards: it may be misspelt, or not be in the DNS yet.
+const SOUGHT_ON: Duration = Duration::from_secs(600);
 
 /// How long to wait after so many looks at which a name was not found, if others were with this
 /// much until the next look.
 fn pause_after(failures: u32, others: Option<Duration>) -> Duration {
     let again = RETRY.saturating_mul(1 << failures.min(8)).min(RETRY_MAX);
     match others {
-        Some(usual) if failures >= SOUGHT => usual,
+        Some(usual) if failures >= SOUGHT => usual.min(SOUGHT_ON),
         Some(usual) => again.min(usual),
         None => again,
     }
@@ -482,7 +484,7 @@ mod tests {
         );
         assert_eq!(
             (paused(9, Some(TUNNEL)), paused(10, Some(TUNNEL))),
-            (60, 3600)
+            (60, 600)
         );
     }
 

@@ -380,6 +380,7 @@ fn a_site_that_is_invited_again_at_once_waits_for_its_former_tunnel_and_reaches_
 #[test]
 fn a_site_that_is_revoked_and_forgotten_at_once_reaches_nothing() {
     let mut world = World::new();
+    world.registrar.host.pool = vec!["10.200.0.0/16".parse().unwrap()];
     let former = world.client("phone");
     let address = world.admit(&former).unwrap();
     let directory = Arc::clone(&world.registrar.neighbours.directory);
