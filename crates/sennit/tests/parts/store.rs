@@ -12,6 +12,17 @@ use sennit::leases::Leases;
 use sennit::site::SiteName;
 use sennit::store::{Lease, NewCertificate, Redeemed, Store, StoreError, TokenKind};
 
+fn certificate(site: &SiteName, not_after: SystemTime) -> NewCertificate<'_> {
+    NewCertificate {
+        site,
+        fingerprint: &[1; 32],
+        authority: &[2; 32],
+        der: &[],
+        key: &[3; 32],
+        not_after,
+    }
+}
+
 fn name(site: &str) -> SiteName {
     site.parse().unwrap()
 }
@@ -308,14 +319,7 @@ fn the_certificate_of_a_forgotten_site_is_nobodys_also_when_its_name_is_given_ag
         let invited = store.invite(&van, &hash, None, TokenKind::Invite, None, now);
         invited.unwrap();
     };
-    let certificate = NewCertificate {
-        site: &van,
-        fingerprint: &[1; 32],
-        authority: &[2; 32],
-        der: &[],
-        key: &[3; 32],
-        not_after: now + Duration::from_secs(1000),
-    };
+    let certificate = certificate(&van, now + Duration::from_secs(1000));
     invite(&mut store, [7; 32]);
     store.redeem(&[7; 32], &certificate, now).unwrap();
     let error = store.forget(&van).unwrap_err();
@@ -341,14 +345,7 @@ fn an_invitation_that_was_used_and_has_expired_is_forgotten_with_the_next_one() 
         let invited = store.invite(&van, &hash, until, kind, None, at(seconds));
         invited.unwrap();
     };
-    let certificate = NewCertificate {
-        site: &van,
-        fingerprint: &[1; 32],
-        authority: &[2; 32],
-        der: &[],
-        key: &[3; 32],
-        not_after: at(1000),
-    };
+    let certificate = certificate(&van, at(1000));
     invite(&mut store, 7, 0);
     let used = store.redeem(&[7; 32], &certificate, at(10)).unwrap();
     assert_eq!(used, Redeemed::Done);
