@@ -280,7 +280,21 @@ test("a hub with many sites is asked once, and for no paths", async (t) => {
 });
 
 test("who may operate pauses a link, and loses it only when sure", async (t) => {
-  const { page, daemon } = await look(t, edge, { daemon: { role: "operate" }, seconds: 5 });
+  const wishes = [];
+  const result = { cut_seconds: 5, gap_seconds: 0.231, gap_before_seconds: 0.012, survived: true, interrupted: false };
+  const polls = ["waiting", "lost", "done"];
+  const answers = {
+    "POST /v1/links/starlink/drill": (wish) => {
+      wishes.push(wish);
+      return { document: { state: "waiting" } };
+    },
+    "GET /v1/links/starlink/drill": () => {
+      const state = polls.shift();
+      const found = { ...result, sent_pings: 2800, answered_pings: 2710 };
+      return { document: { state, ...(state === "done" && { result: found }) } };
+    },
+  };
+  const { page, daemon } = await look(t, edge, { daemon: { role: "operate", answers }, seconds: 5 });
   const card = page.locator(".card").first();
   await card.getByRole("button", { name: "Pause starlink" }).click();
   await card.getByRole("button", { name: /Drill/ }).click();
@@ -290,6 +304,10 @@ test("who may operate pauses a link, and loses it only when sure", async (t) => 
   await card.getByRole("button", { name: "Lose it for 5 s" }).press("Enter");
   await page.waitForTimeout(200);
   assert.match(await page.evaluate(() => document.activeElement.textContent), /^Limit\s*starlink/, "a link that is lost has no drill");
+  await card.getByText("It is lost, and pings go on.").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await card.getByText("Nothing came through for 231 ms (before: 12 ms); 90 of 2800 pings were lost.").waitFor();
+  assert.deepEqual(wishes, [{ milliseconds: 5000 }]);
   await card.getByRole("button", { name: /^Limit/ }).click();
   assert.deepEqual(await violations(page), []);
   await card.getByLabel("down").fill("8.4");
@@ -297,7 +315,6 @@ test("who may operate pauses a link, and loses it only when sure", async (t) => 
   await page.waitForTimeout(200);
   assert.deepEqual(daemon.commands, [
     { command: "link", link: "starlink", order: "pause" },
-    { command: "link", link: "starlink", order: { cut: { milliseconds: 5000 } } },
     {
       command: "limit",
       link: "starlink",

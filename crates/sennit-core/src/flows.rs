@@ -7,6 +7,7 @@
 
 use std::{
     cmp::Reverse,
+    collections::BinaryHeap,
     net::{IpAddr, SocketAddr},
     str::FromStr,
     time::{Duration, Instant},
@@ -35,8 +36,21 @@ const RUN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Flows {
     queues: Vec<Vec<Flow>>,
+    /// A mark of each, close together: whoever chooses among all reads nothing else.
+    marks: Vec<[Mark; PER_QUEUE]>,
+    /// When the first came.
+    epoch: Option<Instant>,
     /// Not yet written down: flows send many packets in a row over the same path.
     run: Option<Run>,
+}
+
+/// What a flow is chosen by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    /// The second since the first flow came in which it sent last, the first being 1; 0 is nobody.
+    heard: u32,
+    /// Bytes per second that it sent of late then.
+    rate: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +122,8 @@ impl Default for Flows {
     fn default() -> Self {
         Self {
             queues: (0..FLOWS).map(|_| Vec::new()).collect(),
+            marks: vec![[Mark::default(); PER_QUEUE]; FLOWS],
+            epoch: None,
             run: None,
         }
     }
@@ -135,6 +151,7 @@ impl Flows {
             return;
         }
         self.end_run();
+        self.epoch.get_or_insert(now);
         let place = hash as usize % FLOWS;
         let known = self.queues[place].iter().position(|flow| flow.hash == hash);
         let index = known.or_else(|| {
@@ -167,12 +184,15 @@ impl Flows {
     /// few.
     fn take_moved(&mut self, place: usize, key: &FlowKey) -> Option<Flow> {
         let first = place - place % WAYS;
-        self.queues[first..first + WAYS]
-            .iter_mut()
-            .find_map(|queue| {
-                let index = queue.iter().position(|flow| flow.key == *key)?;
-                Some(queue.swap_remove(index))
-            })
+        let queues = self.queues[first..first + WAYS].iter_mut();
+        let mut queues = queues.zip(&mut self.marks[first..first + WAYS]);
+        queues.find_map(|(queue, marks)| {
+            let index = queue.iter().position(|flow| flow.key == *key)?;
+            let flow = queue.swap_remove(index);
+            marks[index] = marks[queue.len()];
+            marks[queue.len()] = Mark::default();
+            Some(flow)
+        })
     }
 
     /// Writes down the run of packets so far.
@@ -180,8 +200,18 @@ impl Flows {
         if let Some(run) = self.run.take()
             && let Some(index) = run.index
         {
-            self.queues[run.hash as usize % FLOWS][index].count(&run);
+            let (place, heard) = (run.hash as usize % FLOWS, self.second(run.last));
+            let flow = &mut self.queues[place][index];
+            flow.count(&run);
+            let rate = u32::try_from(flow.recent.rate(run.last)).unwrap_or(u32::MAX);
+            self.marks[place][index] = Mark { heard, rate };
         }
+    }
+
+    /// Seconds since the first flow came, the first being 1; 0 before that.
+    fn second(&self, now: Instant) -> u32 {
+        let since = |epoch| now.saturating_duration_since(epoch).as_secs() as u32;
+        self.epoch.map_or(0, |epoch| 1 + since(epoch))
     }
 
     /// From now on the numbers of paths mean others.
@@ -200,29 +230,48 @@ impl Flows {
         now: Instant,
     ) -> (Vec<FlowAccount>, usize) {
         self.end_run();
-        let is_wanted = |flow: &&Flow| {
-            let lately = now.saturating_duration_since(flow.last) < FORGET_AFTER;
-            lately && pattern.is_none_or(|pattern| pattern.matches(&flow.key))
+        let (chosen, count) = self.choose(pattern, limit, now);
+        let account = |(place, index): (usize, usize)| {
+            let queue: &[Flow] = &self.queues[place];
+            queue[index].account(queue, now)
         };
-        if limit == 0 {
-            return (
-                Vec::new(),
-                self.queues.iter().flatten().filter(is_wanted).count(),
-            );
-        }
-        let mut found = Vec::new();
-        for queue in &self.queues {
-            let flows = queue.iter().filter(is_wanted);
-            found.extend(flows.map(|flow| flow.account(queue, now)));
-        }
-        let count = found.len();
-        let rank = |flow: &FlowAccount| Reverse((flow.rate, Reverse(flow.silent), flow.bytes));
-        if limit < count {
-            found.select_nth_unstable_by_key(limit, rank);
-            found.truncate(limit);
-        }
-        found.sort_unstable_by_key(rank);
+        let mut found: Vec<FlowAccount> = chosen.into_iter().map(account).collect();
+        found.sort_unstable_by_key(|flow| Reverse((flow.rate, Reverse(flow.silent), flow.bytes)));
         (found, count)
+    }
+
+    /// Where the `limit` busiest of the flows that match are, and how many match. Without a pattern
+    /// only their marks are read: a thousand flows hold up a packet hardly longer than one.
+    fn choose(
+        &self,
+        pattern: Option<&FlowPattern>,
+        limit: usize,
+        now: Instant,
+    ) -> (Vec<(usize, usize)>, usize) {
+        let second = self.second(now);
+        let is_meant = |(place, index): (usize, usize)| {
+            pattern.is_none_or(|pattern| pattern.matches(&self.queues[place][index].key))
+        };
+        // The least busy of those that are chosen so far is at the top.
+        let (mut chosen, mut count) = (BinaryHeap::new(), 0);
+        for (place, marks) in self.marks.iter().enumerate() {
+            for (index, mark) in marks.iter().enumerate() {
+                let Some(rate) = mark.rate_in(second).filter(|_| is_meant((place, index))) else {
+                    continue;
+                };
+                count += 1;
+                let rank = Reverse(((rate, mark.heard), (place, index)));
+                if chosen.len() < limit {
+                    chosen.push(rank);
+                } else if let Some(mut least) = chosen.peek_mut()
+                    && least.0.0 < rank.0.0
+                {
+                    *least = rank;
+                }
+            }
+        }
+        let places = chosen.into_iter().map(|Reverse((_, at))| at);
+        (places.collect(), count)
     }
 }
 
@@ -241,6 +290,16 @@ fn admit(queue: &mut Vec<Flow>, flow: Flow, now: Instant) -> Option<usize> {
         queue[index] = flow;
         index
     })
+}
+
+impl Mark {
+    /// What its flow sends as of this second, if that is worth telling of: of a silent one half is
+    /// forgotten with every [`WINDOW`].
+    fn rate_in(self, second: u32) -> Option<u32> {
+        let silent = second.saturating_sub(self.heard);
+        let is_known = self.heard > 0 && u64::from(silent) < FORGET_AFTER.as_secs();
+        is_known.then(|| self.rate.checked_shr(silent).unwrap_or(0))
+    }
 }
 
 impl Run {
@@ -568,6 +627,43 @@ mod tests {
         let one: FlowPattern = "10.0.0.2:12".parse().unwrap();
         let (seen, count) = flows.busiest(Some(&one), 3, now);
         assert_eq!((seen[0].hash, seen.len(), count), (12, 1, 1));
+    }
+
+    #[test]
+    fn of_a_thousand_flows_those_that_are_told_are_chosen_before_they_are_looked_into() {
+        let now = Instant::now();
+        let mut flows = Flows::default();
+        let all = (PER_QUEUE * FLOWS) as u32;
+        for hash in 0..all {
+            for _ in 0..if hash % 64 == 5 { 9 } else { 1 } {
+                send(&mut flows, hash, &[0], now);
+            }
+        }
+        flows.end_run();
+
+        let (chosen, count) = flows.choose(None, 16, now);
+        assert_eq!((chosen.len(), count), (16, all as usize));
+        assert!(
+            chosen.iter().all(|(place, _)| place % 64 == 5),
+            "{chosen:?}"
+        );
+        let (chosen, count) = flows.choose(None, 0, now);
+        assert_eq!((chosen.len(), count), (0, all as usize));
+    }
+
+    #[test]
+    fn one_that_sends_is_told_before_one_that_sent_more_and_stopped() {
+        let start = Instant::now();
+        let mut flows = Flows::default();
+        for _ in 0..8 {
+            send(&mut flows, 7, &[0], start);
+        }
+        let busiest = |flows: &mut Flows, now| flows.busiest(None, 1, now).0[0].hash;
+        send(&mut flows, 9, &[0], start);
+        assert_eq!(busiest(&mut flows, start), 7);
+
+        send(&mut flows, 9, &[0], start + 5 * WINDOW);
+        assert_eq!(busiest(&mut flows, start + 5 * WINDOW), 9);
     }
 
     #[test]

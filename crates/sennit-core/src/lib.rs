@@ -36,7 +36,7 @@ pub use health::{Health, Pace, PathState};
 pub use losses::RecentLosses;
 pub use numbering::Numbering;
 pub use pacer::Pacer;
-pub use policy::{Congestion, Delivery, Headers, Policy};
+pub use policy::{Congestion, Delivery, Headers, Policy, Word};
 pub use queue::FqCodel;
 pub use resequence::Resequencer;
 pub use schedule::{Choice, PathSet, PathView, Scheduler, Sent, Worth};

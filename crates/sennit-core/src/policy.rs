@@ -4,21 +4,44 @@
 
 use std::{fmt, str::FromStr};
 
-/// Declares an enum whose variants have one lower-case name, used in config and on the wire.
+/// An enum whose values are words: in configs, on the wire and in documents.
+pub trait Word: Copy + FromStr + 'static {
+    /// What it is called.
+    const NAME: &'static str;
+    /// What it is about, as a sentence.
+    const MEANING: &'static str;
+    /// Every value.
+    const VALUES: &'static [Self];
+
+    /// The word for this value.
+    fn word(self) -> &'static str;
+}
+
+/// Declares such an enum, whose variants have one lower-case name each.
 macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$meta])*
+    ($(#[doc = $meaning:literal])+ $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[doc = $meaning])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $name { $($(#[$vmeta])* $variant),+ }
 
         impl $name {
             /// Every value, in the order the documentation lists them.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            /// The words for them.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
 
             /// The word for this value.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
+        }
+
+        impl Word for $name {
+            const NAME: &'static str = stringify!($name);
+            const MEANING: &'static str = concat!($($meaning),+).trim_ascii_start();
+            const VALUES: &'static [Self] = Self::ALL;
+
+            fn word(self) -> &'static str { self.as_str() }
         }
 
         impl fmt::Display for $name {
@@ -106,5 +129,13 @@ mod tests {
             assert_eq!(delivery.to_string().parse(), Ok(delivery));
         }
         assert_eq!("Bond".parse::<Policy>(), Err(UnknownWord));
+        assert_eq!(Delivery::WORDS, ["datagram", "repair", "reliable"]);
+    }
+
+    #[test]
+    fn the_words_say_what_they_are_about() {
+        assert_eq!((Policy::NAME, Policy::VALUES), ("Policy", Policy::ALL));
+        assert_eq!(Policy::MEANING, "How a class uses the links.");
+        assert_eq!(Policy::Bond.word(), "bond");
     }
 }

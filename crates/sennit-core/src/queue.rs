@@ -8,9 +8,9 @@
 //! memory, and of age. Where no path works for a while, what has waited for too long is of no use
 //! to anybody and never leaves.
 //!
-//! The queue also numbers the packets of a flow, in the order in which they joined it. On a slower
-//! path a packet can leave ahead of its turn, so early that it arrives in its turn: see
-//! [`Start::Behind`].
+//! The queue also numbers the packets of a flow, in the order in which they joined it, and nothing
+//! overtakes within a flow (docs/decisions/0024). On a slower path a packet can leave ahead of its
+//! turn, so early that it arrives in its turn: see [`Start::Behind`].
 
 mod codel;
 mod flow;

@@ -38,7 +38,9 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 
 use self::assigned::Said;
 pub use self::change::EdgeChange;
-pub use self::config::{ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose};
+pub use self::config::{
+    ClassConfig, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Origin, Purpose,
+};
 use crate::{
     cid::FirstIds,
     facts::{FlowsWanted, LinkFacts, TunnelStatus},
@@ -145,8 +147,8 @@ pub struct Edge {
     /// What the hub has said of itself, for a request that leaves before it can say it again.
     hub_settings: Option<masque::Settings>,
     fragments: FragmentTable,
-    /// The classes of flows, if the rules look at sizes.
-    sized: Option<FlowTable>,
+    /// The classes of flows.
+    flows: FlowTable,
     errors: Errors,
     to_tun: VecDeque<(ClassId, Bytes)>,
     events: VecDeque<EdgeEvent>,
@@ -174,7 +176,8 @@ impl Edge {
             1
         };
         let first_ids = FirstIds::new(config.steering, &settings.seed);
-        let fragments = FragmentTable::new(settings.flow_seed());
+        let seed = settings.flow_seed();
+        let (fragments, flows) = (FragmentTable::new(seed), FlowTable::new(seed));
         let mut node = Node::new(settings, None, now);
         node.links.set_sharing(None, config.sharing.clone());
         // Pipes are made in the order of the classes, and have their turns in it.
@@ -200,7 +203,7 @@ impl Edge {
             next_authority: Said::new(None, now),
             hub_settings: None,
             fragments,
-            sized: None,
+            flows,
             errors: Errors::new(now),
             to_tun: VecDeque::new(),
             events: VecDeque::new(),
@@ -257,8 +260,7 @@ impl Edge {
         self.node.handle_datagrams(from, data, now);
     }
 
-    /// A packet, or a super-packet, came from a TUN device; `class` if that device belongs to one,
-    /// otherwise the rules decide.
+    /// A packet, or a super-packet, came from a TUN device, or from another edge of this host.
     ///
     /// # Errors
     /// If this edge does not carry its class.
@@ -266,7 +268,7 @@ impl Edge {
         &mut self,
         header: &VirtioNetHdr,
         packet: &[u8],
-        class: Option<ClassId>,
+        origin: Origin,
         now: Instant,
     ) -> Result<(), NotOurClass> {
         let Ok(parsed) = IpPacket::parse(packet) else {
@@ -275,7 +277,11 @@ impl Edge {
         if inner::stays_local(&parsed) {
             return Ok(());
         }
-        let class = class.unwrap_or_else(|| self.sort(header, &parsed, now));
+        let class = match origin {
+            Origin::Main => self.sort(header, &parsed, None, now),
+            Origin::Device(class) => self.sort(header, &parsed, Some(class), now),
+            Origin::Sorted(class) => class,
+        };
         let slot = self.slots.iter().position(|it| it.id == class && !it.gone);
         let index = slot.ok_or(NotOurClass(class))?;
         let live = self.slots[index].live;

@@ -20,13 +20,13 @@ mod alone;
 mod ledger;
 mod loss;
 mod opening;
+mod return_delay;
 mod sizes;
 mod state;
 #[cfg(test)]
 mod tests;
 mod trial;
 mod usage;
-mod way_back;
 
 use std::{
     any::Any,
@@ -277,8 +277,8 @@ impl Controller for Gate {
             let rtt = now.saturating_duration_since(sent);
             self.measure(rtt, now);
             let least = self.state.min_rtt().unwrap_or_default();
-            let ahead = self.state.way_back.take_off(rtt.max(least), least);
-            self.state.way_back.note(rtt.saturating_sub(ahead));
+            let ahead = self.state.return_delay.take_off(rtt.max(least), least);
+            self.state.return_delay.note(rtt.saturating_sub(ahead));
             self.state.note_round_trip(ahead);
             self.state.note_excess(rtt.saturating_sub(least));
         }
@@ -310,10 +310,13 @@ impl Controller for Gate {
         let acked = self.delivery.end_batch(read).map(|acked| Acked {
             train: acked.train.max(opening),
             // A single one below the least that was borne out is an error, see [`Floor`].
-            rtt: self.state.way_back.take_off(acked.rtt.max(least), least),
+            rtt: self
+                .state
+                .return_delay
+                .take_off(acked.rtt.max(least), least),
             ..acked
         });
-        self.state.way_back.smooth();
+        self.state.return_delay.smooth();
         self.state.smooth_waits();
         let ack = Ack {
             acked,

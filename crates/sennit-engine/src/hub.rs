@@ -36,6 +36,7 @@ use sennit_packet::{IpPacket, Prefix, gso::VirtioNetHdr, icmp};
 pub use self::config::{
     Credential, Grant, HubClasses, HubConfig, HubEvent, NoSuchSite, RequestId, UdpRefusal,
 };
+pub use self::status::{AT_ONCE, Walk};
 pub use self::strangers::StrangerCounts;
 use self::{
     leaving::Leaving,

@@ -61,7 +61,7 @@ pub use bare::{
 };
 pub use cid::{Issuer, WORKER_OCTET, steering_octet};
 pub use edge::{
-    ClassConfig, Edge, EdgeChange, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Purpose,
+    ClassConfig, Edge, EdgeChange, EdgeConfig, EdgeEvent, LinkUpdate, NotOurClass, Origin, Purpose,
 };
 pub use facts::{LinkLabel, TunnelStats};
 pub use gate::BASE as LEAST_PAYLOAD;

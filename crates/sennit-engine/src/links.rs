@@ -77,6 +77,21 @@ impl Link {
             received_bytes: 0,
         }
     }
+
+    /// Its classes share it so from now on, or not at all.
+    fn share(&mut self, sharing: Option<&Arc<Sharing>>) {
+        let classes = self.users.values().map(|user| user.class);
+        if let Some(Shared { tins, .. }) = &self.shared {
+            classes.clone().for_each(|class| tins.leave(class));
+        }
+        self.shared = sharing.map(|sharing| Shared {
+            tins: sharing.link(&self.name),
+            sharing: Arc::clone(sharing),
+        });
+        if let Some(Shared { tins, .. }) = &self.shared {
+            classes.for_each(|class| tins.enter(class));
+        }
+    }
 }
 
 /// A tunnel with a path on a link.
@@ -172,15 +187,6 @@ impl Seat<'_> {
     }
 }
 
-impl Shared {
-    fn new(sharing: &Arc<Sharing>, link: &str) -> Self {
-        Self {
-            tins: sharing.link(link),
-            sharing: Arc::clone(sharing),
-        }
-    }
-}
-
 impl Links {
     /// A tunnel of a class has paths on exactly these links, given with their names; returns their
     /// ids. Links that nobody uses any more are forgotten, but for an edge's own.
@@ -194,6 +200,9 @@ impl Links {
             let user = User { class, delivers: 0 };
             if let Some(link) = self.all.get_mut(id) {
                 link.users.entry(conn).or_insert(user).class = class;
+                if let Some(shared) = &link.shared {
+                    shared.tins.enter(class);
+                }
             }
         }
         let before = if used.is_empty() {
@@ -240,7 +249,7 @@ impl Links {
         }
         if link.name != name || link.users.is_empty() {
             name.clone_into(&mut link.name);
-            link.shared = sharing.map(|sharing| Shared::new(sharing, name));
+            link.share(sharing);
         }
         id
     }
@@ -253,8 +262,7 @@ impl Links {
         let links = self.by_key.range::<Key, _>((from, Unbounded));
         for (_, id) in links.take_while(|(key, _)| key.site() == site) {
             if let Some(link) = self.all.get_mut(id) {
-                let sharing = sharing.as_ref();
-                link.shared = sharing.map(|sharing| Shared::new(sharing, &link.name));
+                link.share(sharing.as_ref());
             }
         }
         match sharing {

@@ -12,6 +12,7 @@ mod udp;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
+    ops::Bound,
     sync::Arc,
     time::Instant,
 };
@@ -185,6 +186,13 @@ impl<R> Node<R> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn<R>)> {
         self.conns.iter().map(|(&id, conn)| (id, conn))
+    }
+
+    /// Those that came after this one.
+    pub(crate) fn after(&self, id: Option<ConnId>) -> impl Iterator<Item = (ConnId, &Conn<R>)> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        let conns = self.conns.range((from, Bound::Unbounded));
+        conns.map(|(&id, conn)| (id, conn))
     }
 
     pub(crate) fn alias(&mut self, local: Local) -> IpAddr {

@@ -3,8 +3,8 @@
 //! noq 1.4 tells packets under the old keys from those under the next by comparing packet
 //! numbers, which are of different paths, and cannot read what is on the way on some paths while
 //! keys change. It also says itself when that is. So noq is shown one pair of keys that never
-//! changes: [`Keys::wrapped`] puts the bit of the phase right on the way out, hides it on the way
-//! in, and seals and opens with the keys that the phase stands for.
+//! changes (docs/decisions/0032): [`Keys::wrapped`] puts the bit of the phase right on the way out,
+//! hides it on the way in, and seals and opens with the keys that the phase stands for.
 //!
 //! - A *generation* of keys is one pair, for both directions. Its number says what the bit is.
 //! - An end renews after so much was sent ([`Rekey`]), but not before the peer has shown that it

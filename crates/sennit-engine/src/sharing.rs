@@ -166,12 +166,15 @@ impl Sharing {
             };
             Some((class, limit))
         });
+        let total = plan.total.map(|rate| {
+            let tins = Tins::new(clock, &plan.classes, Some(rate));
+            plan.classes.keys().for_each(|&class| tins.enter(class));
+            tins
+        });
         Self {
             clock,
             limits: limits.collect(),
-            total: plan
-                .total
-                .map(|rate| Tins::new(clock, &plan.classes, Some(rate))),
+            total,
             links: Mutex::default(),
             caps,
             lateness: Lateness::default(),
@@ -337,6 +340,7 @@ mod tests {
             let next = under(99 + (millis % 2) as u8, now);
             next.inherit(&at_work.1);
             at_work = (next.link("dsl"), next);
+            at_work.0.enter(CLASS);
             let (tins, sharing) = &at_work;
             let look = Look {
                 wanted: 1_000_000,

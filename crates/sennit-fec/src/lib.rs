@@ -4,7 +4,8 @@
 //! them: linear combinations over GF(2^8), of a group ([`Code::Xor`], [`Code::Rs`]) or of the
 //! newest ones ([`Code::Rlc`], in the manner of RFC 8681). A [`Decoder`] takes whatever arrives of
 //! both, in any order, and solves for what is missing. To it all codes are alike, equations with
-//! unknowns, so the two ends need not agree on a code: a repair says what it is made of.
+//! unknowns, so the two ends need not agree on a code: a repair says what it is made of. Why it is
+//! no crate of others is in docs/decisions/0031.
 //!
 //! Sources differ in length. What is combined is filled up with zeros, and so is what comes back: a
 //! source is something that says itself how long it is, as an IP packet does. So a repair of

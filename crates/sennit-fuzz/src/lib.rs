@@ -10,8 +10,8 @@
 //! way to the second packet of a batch and the third stream of a connection.
 //!
 //! The targets are run in two ways: by libFuzzer through the wrappers in `fuzz/`, and over the
-//! committed corpus in `fuzz/corpus` by this crate's tests. `examples/seeds` makes the part of
-//! that corpus which is not a find.
+//! committed corpus in `fuzz/corpus` by this crate's tests (docs/decisions/0037). `examples/seeds`
+//! makes the part of that corpus which is not a find.
 
 pub mod engine;
 pub mod fec;

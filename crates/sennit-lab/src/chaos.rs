@@ -162,6 +162,9 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         sum.load += summary.load;
         sum.reloads += summary.reloads;
         sum.watched += summary.watched;
+        sum.moved += summary.moved;
+        sum.invited += summary.invited;
+        sum.renewed = sum.renewed.max(summary.renewed);
         sum.best_link.extend_from_slice(&summary.best_link);
         sum.back.extend_from_slice(&summary.back);
     }
@@ -174,12 +177,17 @@ fn total(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> String {
         load,
         reloads,
         watched,
+        moved,
+        invited,
+        renewed,
         ..
     } = sum;
     format!(
         "{kept} of {} seeds kept every rule for {hours} virtual hours each, with {sites} sites in all: \
          {faults} faults, of them {hostile} hostile packets, and {forged} from the address of another \
-         site; {reloads} reloads, of which {watched} came in a calm and lost nothing; {arrived} of \
+         site; {reloads} reloads, of which {watched} came in a calm and lost nothing; {moved} tunnels \
+         moved to another address of the hub, {invited} times a site that was revoked joined anew, \
+         and keys were renewed up to {renewed} times on a connection; {arrived} of \
          {sent} inner packets arrived, and {load} of the load beside them{}{}; it took {:.0} s",
         outcomes.len(),
         how_soon(sum.back),
@@ -227,7 +235,8 @@ fn to_json(outcomes: &[(u64, Outcome)], hours: f64, took: Duration) -> Value {
             "seed": seed, "held": true, "sites": it.sites, "faults": it.faults,
             "hostile": it.hostile, "forged": it.forged, "sent": it.sent, "arrived": it.arrived,
             "best_link_permille": it.best_link, "tunnels": it.tunnels,
-            "reloads": it.reloads, "watched_reloads": it.watched,
+            "reloads": it.reloads, "watched_reloads": it.watched, "moved": it.moved,
+            "invited": it.invited, "key_updates_most": it.renewed,
             "back_s": it.back.iter().map(Duration::as_secs_f64).collect::<Vec<_>>(),
         }),
         Outcome::Broken(it) => json!({

@@ -17,6 +17,7 @@ use crate::host::{self, Role};
 use crate::lab::Lab;
 use crate::report::Results;
 use crate::report::collection::collection;
+use crate::report::compared::{Compared, Count, compare};
 use crate::report::page::{Named, page};
 use crate::run::{Options, play};
 use crate::scenario::{Scenario, Shape};
@@ -86,9 +87,9 @@ enum LabCommand {
         /// Write the same as a page of the book too
         #[arg(long, value_name = "FILE")]
         markdown: Option<PathBuf>,
-        /// What that page says was measured, such as a commit
-        #[arg(long, value_name = "TEXT", default_value = concat!("version ", env!("CARGO_PKG_VERSION")))]
-        build: String,
+        /// What that page says was measured [default: what the results say, commits and programs]
+        #[arg(long, value_name = "TEXT")]
+        build: Option<String>,
     },
     /// Make a page with plots of results: of one scenario, of the same one several times beside
     /// each other, or of different ones beside what others have published
@@ -104,6 +105,10 @@ enum LabCommand {
         /// The page [default: report.html beside the first results.json]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Exit with 1 if a figure that others have published was missed without a reason in the
+        /// scenario, or was not measured, or is not exact
+        #[arg(long)]
+        strict: bool,
     },
     /// Measure how much round trips vary by packets a second
     Pacing(Box<pacing::PacingArgs>),
@@ -215,7 +220,7 @@ pub fn run(args: Args) -> Result<bool, Error> {
             let text = targets.map_or(Ok(targets::SHIPPED.to_owned()), |file| read(&file))?;
             print!("{}", targets::table(&text, &places)?);
             if let Some(file) = markdown {
-                let page = targets::page(&text, &places, &build)?;
+                let page = targets::page(&text, &places, build.as_deref())?;
                 draft::write(&file, &page)?;
             }
             let lack = match strict {
@@ -233,7 +238,12 @@ pub fn run(args: Args) -> Result<bool, Error> {
             SimCommand::Matrix(args) => matrix::run(&args),
             SimCommand::Chaos(args) => chaos::run(&args),
         },
-        LabCommand::Report { places, title, out } => report(&places, &title, out).map(|()| true),
+        LabCommand::Report {
+            places,
+            title,
+            out,
+            strict,
+        } => report(&places, &title, out, strict),
         LabCommand::Predict(args) => {
             predict::run(&args, usual_programs(None)?)?;
             Ok(true)
@@ -249,8 +259,13 @@ pub fn run(args: Args) -> Result<bool, Error> {
     }
 }
 
-/// Writes the page of results, and says where it is.
-fn report(places: &[PathBuf], title: &str, out: Option<PathBuf>) -> Result<(), Error> {
+/// Writes the page of results, and says where it is; `false` if `strict` is not satisfied.
+fn report(
+    places: &[PathBuf],
+    title: &str,
+    out: Option<PathBuf>,
+    strict: bool,
+) -> Result<bool, Error> {
     let file = |place: &PathBuf| match place.is_dir() {
         true => place.join("results.json"),
         false => place.clone(),
@@ -274,7 +289,29 @@ fn report(places: &[PathBuf], title: &str, out: Option<PathBuf>) -> Result<(), E
     };
     draft::write(&out, &made.html())?;
     println!("{}", out.display());
-    Ok(())
+    // A page of one scenario is about that alone, and needs no scenario that can still be read.
+    match same && !strict {
+        true => Ok(true),
+        false => beside_published(&all, strict),
+    }
+}
+
+/// Says what came of all that others have published of these results.
+fn beside_published(all: &[Results], strict: bool) -> Result<bool, Error> {
+    let rows = all.iter().map(compare).collect::<Result<Vec<_>, _>>()?;
+    let rows: Vec<Compared> = rows.into_iter().flatten().collect();
+    for complaint in rows.iter().filter_map(Compared::complaint) {
+        println!("{complaint}");
+    }
+    let count = Count::of(&rows);
+    if !rows.is_empty() {
+        println!("{count}");
+    }
+    let lack = count.lack().filter(|_| strict);
+    if let Some(why) = &lack {
+        eprintln!("--strict: {why}");
+    }
+    Ok(lack.is_none())
 }
 
 /// What a page calls results: their directory.
@@ -351,8 +388,9 @@ fn run_one(scenario: &Scenario, text: &str, args: &RunArgs, out: PathBuf) -> Res
     let start = Instant::now();
     let mut progress = |what: &str| eprintln!("[{:5.1} s] {what}", start.elapsed().as_secs_f64());
     let (lab, results) = play(scenario, text, &options, &mut progress)?;
-    results.write(&options.out)?;
+    // Where there is no room for a file, people have it at least.
     print(&results, args.json);
+    results.write(&options.out)?;
     eprintln!("figures: {}", options.out.join("results.json").display());
     if args.keep {
         describe(&lab);

@@ -7,6 +7,7 @@
 //! each packet. It runs with real-time priority, because wires do not wait for the CPU.
 
 mod ports;
+mod strain;
 
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
@@ -23,6 +24,8 @@ use sennit_packet::icmp;
 
 use crate::error::{Doing, Error};
 use crate::host;
+
+pub use strain::Strain;
 
 /// The shortest sleep while packets flow.
 const GRAIN: Duration = Duration::from_micros(50);
@@ -79,25 +82,6 @@ pub enum NatFault {
     Forget,
     /// They let nothing pass any more, while they are kept.
     Wedge,
-}
-
-/// How hard it was for the emulator to be exact.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Strain {
-    /// Batches of packets written.
-    pub batches: u64,
-    /// Batches whose first packet left more than a millisecond after the model's time.
-    pub over_1ms: u64,
-    /// Packets written; none of earlier builds, which counted batches only.
-    #[serde(default)]
-    pub packets: u64,
-    /// Packets of batches whose first one left more than 1, 2, … 10 ms after the model's time.
-    #[serde(default)]
-    pub packets_over_ms: [u64; 10],
-    /// The most that a packet was late.
-    pub late_max_seconds: f64,
-    /// CPU time of the emulator.
-    pub cpu_seconds: f64,
 }
 
 /// A running emulator; dropping it stops the thread.
@@ -266,28 +250,44 @@ impl Wires {
     fn run(mut self) {
         take_priority();
         let mut events = Events::with_capacity(self.devices.len() + 1);
+        // When it was to look again, whatever came.
+        let mut next = None;
         loop {
-            let moved = self.receive() + self.deliver();
+            let now = Instant::now();
+            let read = self.receive();
+            let late = next.map_or(Duration::ZERO, |next| now.saturating_duration_since(next));
+            self.strain.note_read(late, read as u64);
+            let moved = read + self.deliver();
             if !self.obey() {
                 return;
             }
             if moved > 0 {
                 thread::sleep(GRAIN);
-            } else if let Err(error) = self.sleep(&mut events) {
-                tracing::error!(%error, "the emulator cannot wait for packets");
-                return;
+                next = Some(now + GRAIN);
+                continue;
+            }
+            next = match self.sleep(&mut events) {
+                Ok(next) => next,
+                Err(error) => {
+                    tracing::error!(%error, "the emulator cannot wait for packets");
+                    return;
+                }
             }
         }
     }
 
-    fn sleep(&self, events: &mut Events) -> io::Result<()> {
+    /// Until a packet is due or a device is readable; gives the former, before which nobody knows
+    /// when the latter was.
+    fn sleep(&self, events: &mut Events) -> io::Result<Option<Instant>> {
         let due = self.links.iter().filter_map(Link::poll_timeout).min();
-        let timeout = due.map(|due| due.saturating_duration_since(Instant::now()).max(GRAIN));
+        let soonest = Instant::now() + GRAIN;
+        let next = due.map(|due| due.max(soonest));
+        let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
         self.poller.wait(events, timeout)?;
         if events.iter().any(|ready| ready.token == WAKE) {
             self.waker.acknowledge();
         }
-        Ok(())
+        Ok(next)
     }
 
     /// Takes what the hosts have sent; gives the number of packets.
@@ -366,10 +366,11 @@ impl Wires {
 
     fn deliver_from(&mut self, wire: usize) -> usize {
         let now = Instant::now();
-        let due = self.links[wire].poll_timeout();
+        let mut first = None;
         let mut count = 0;
-        while let Some(frame) = self.links[wire].poll_output(now) {
+        while let Some((due, frame)) = self.links[wire].poll_arrival(now) {
             let (pipe, mut packet) = (frame.pipe, frame.bytes);
+            first.get_or_insert(due);
             count += 1;
             if let Some(Side::Enters(nat)) = self.pipes[pipe].nat
                 && !ports::enter(&mut self.nats[nat], &mut packet, now)
@@ -382,7 +383,7 @@ impl Wires {
                 .send(&VirtioNetHdr::default(), &[IoSlice::new(&packet)]);
             self.recycle(packet);
         }
-        if let (Some(due), true) = (due, count > 0) {
+        if let Some(due) = first {
             let late = now.saturating_duration_since(due);
             self.strain.note(late, count as u64);
         }
@@ -440,30 +441,6 @@ impl Wires {
             }
         }
         true
-    }
-}
-
-impl Strain {
-    /// A batch of so many packets leaves, the first of them so late.
-    fn note(&mut self, late: Duration, packets: u64) {
-        self.batches += 1;
-        self.over_1ms += u64::from(late > Duration::from_millis(1));
-        self.packets += packets;
-        for (over, milliseconds) in self.packets_over_ms.iter_mut().zip(1..) {
-            *over += packets * u64::from(late > Duration::from_millis(milliseconds));
-        }
-        self.late_max_seconds = self.late_max_seconds.max(late.as_secs_f64());
-    }
-
-    /// The part of the packets that left over so many milliseconds late, of 1 to 10: at most, as
-    /// the first of a batch speaks for all of it. Earlier builds only tell of batches over 1 ms.
-    pub(crate) fn late_ratio(&self, milliseconds: usize) -> f64 {
-        let over = || self.packets_over_ms.get(milliseconds.saturating_sub(1));
-        let (late, all) = match self.packets {
-            0 => (self.over_1ms, self.batches),
-            all => (over().copied().unwrap_or(all), all),
-        };
-        late as f64 / all.max(1) as f64
     }
 }
 

@@ -36,6 +36,14 @@ pub enum Figure {
     P95Seconds,
     /// 99 % of the answers were faster.
     P99Seconds,
+    /// P95 less P50 of the round trips.
+    JitterSeconds,
+    /// 95 % of the post-quantum handshakes were faster.
+    HandshakeP95Seconds,
+    /// 95 % of the classic handshakes were faster.
+    ClassicHandshakeP95Seconds,
+    /// The former over the latter.
+    HandshakeRatio,
     /// Half of the UDP packets were under way at most so much longer than the fastest of the run.
     LateP50Seconds,
     /// 99 % of the UDP packets were under way at most so much longer than the fastest of the run.
@@ -82,6 +90,8 @@ pub enum Figure {
     Kills,
     /// Seconds of history that were lost though they were over two seconds before.
     LostHistorySeconds,
+    /// Seconds of history that had to be there after all kills.
+    JudgedHistorySeconds,
     /// From asking for the page until it shows the links or sites.
     FirstViewSeconds,
     /// From asking for a page of one line until it is shown: what the browser itself takes.
@@ -130,6 +140,10 @@ impl Figure {
             Self::P50Seconds => "rtt p50, ms",
             Self::P95Seconds => "rtt p95, ms",
             Self::P99Seconds => "rtt p99, ms",
+            Self::JitterSeconds => "rtt p95 − p50, ms",
+            Self::HandshakeP95Seconds => "handshake p95, ms",
+            Self::ClassicHandshakeP95Seconds => "classic handshake p95, ms",
+            Self::HandshakeRatio => "handshake, times the classic",
             Self::LateP50Seconds => "late by p50, ms",
             Self::LateP99Seconds => "late by p99, ms",
             Self::Late => "later than 60 ms",
@@ -153,6 +167,7 @@ impl Figure {
             Self::ReloadSeconds => "longest reload, s",
             Self::Kills => "kills",
             Self::LostHistorySeconds => "seconds lost",
+            Self::JudgedHistorySeconds => "seconds judged",
             Self::FirstViewSeconds => "first view, ms",
             Self::EmptyViewSeconds => "view of an empty page, ms",
             Self::LongestTaskSeconds => "longest task, ms",
@@ -179,10 +194,16 @@ impl Figure {
             Self::LeastLineShare | Self::LineUse | Self::FecOverhead => (1e2, 1),
             Self::FecResidualLoss => (1e2, 2),
             Self::Fairness => (1.0, 3),
-            Self::GapSeconds | Self::RecoverySeconds | Self::CpuSecondsPerGigabyte => (1.0, 2),
+            Self::GapSeconds
+            | Self::RecoverySeconds
+            | Self::HandshakeRatio
+            | Self::CpuSecondsPerGigabyte => (1.0, 2),
             Self::P50Seconds
             | Self::P95Seconds
             | Self::P99Seconds
+            | Self::JitterSeconds
+            | Self::HandshakeP95Seconds
+            | Self::ClassicHandshakeP95Seconds
             | Self::LateP50Seconds
             | Self::LateP99Seconds
             | Self::GapErrorSeconds => (1e3, 1),
@@ -201,6 +222,7 @@ impl Figure {
             | Self::Failovers
             | Self::Kills
             | Self::LostHistorySeconds
+            | Self::JudgedHistorySeconds
             | Self::Named
             | Self::FalseAlarms => (1.0, 0),
             Self::Lost
@@ -228,6 +250,7 @@ impl Figure {
                 | Self::ReloadSeconds
                 | Self::Kills
                 | Self::LostHistorySeconds
+                | Self::JudgedHistorySeconds
                 | Self::FirstViewSeconds
                 | Self::EmptyViewSeconds
                 | Self::LongestTaskSeconds

@@ -6,20 +6,19 @@
 //! dropped, [`remove_all`] those of this process when a signal ends it, and [`remove_leftovers`]
 //! those of processes that died without doing so.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sennit_linux::netns::Netns;
 
 use crate::error::{Doing, Error};
+use crate::made::Made;
 
 /// Where iproute2 keeps named namespaces.
 const NAMED: &str = "/run/netns";
@@ -29,7 +28,7 @@ const NAMED: &str = "/run/netns";
 const REMEMBERED: &str = "/run/sennit";
 
 /// The namespaces that this process has made and not yet removed.
-static LIVE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static LIVE: Made<String> = Made::new();
 
 /// Tells the labs of one process apart.
 static LABS: AtomicU32 = AtomicU32::new(0);
@@ -94,8 +93,8 @@ impl Host {
     /// An empty namespace with only `lo`, up.
     pub(crate) fn create(prefix: &str, name: &str) -> Result<Self, Error> {
         let name = format!("{prefix}-{name}");
-        live().insert(name.clone());
-        let made = run(Command::new("ip").args(["netns", "add", &name])).and_then(|_| {
+        let made = LIVE.make(&name, || {
+            run(Command::new("ip").args(["netns", "add", &name]))?;
             Netns::open(&Path::new(NAMED).join(&name)).doing(|| format!("open namespace {name}"))
         });
         let netns = made.inspect_err(|_| remove(&name))?;
@@ -284,10 +283,9 @@ fn line_of(command: &Command) -> String {
         .join(" ")
 }
 
-/// Removes all namespaces of this process, with what runs in them.
+/// Removes all namespaces of this process, with what runs in them; it can make no others.
 pub fn remove_all() {
-    let names: Vec<_> = live().iter().cloned().collect();
-    for name in names {
+    for name in LIVE.close() {
         remove(&name);
     }
 }
@@ -341,7 +339,7 @@ fn remove(name: &str) {
     if path.exists() && run(Command::new("ip").args(["netns", "del", name])).is_err() {
         tracing::warn!(namespace = name, "cannot be removed");
     }
-    live().remove(name);
+    LIVE.forget(&name.to_owned());
 }
 
 fn remembered(name: &str) -> Vec<PathBuf> {
@@ -373,11 +371,6 @@ fn signal_to(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
-}
-
-fn live() -> std::sync::MutexGuard<'static, BTreeSet<String>> {
-    LIVE.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

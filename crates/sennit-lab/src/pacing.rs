@@ -19,7 +19,7 @@ use crate::error::{Doing, Error};
 use crate::host::Role;
 use crate::lab::{Lab, Spec};
 use crate::link::LabLink;
-use crate::report::Machine;
+use crate::report::{inexactness, made};
 use crate::selfcheck;
 
 /// Where the article found more jitter, in packets a second.
@@ -60,6 +60,8 @@ struct Measured {
 
 /// Measures, and says whether there is such a zone.
 pub(crate) fn run(args: &PacingArgs) -> Result<(), Error> {
+    let mut rates = args.rates.iter();
+    rates.try_for_each(|rate| echoes(*rate, args.seconds).map(drop))?;
     let draft = args.out.as_deref().map(draft::begin).transpose()?;
     let mut link = LabLink::symmetric("wan", &args.link.up);
     link.shape = args.link.clone();
@@ -68,21 +70,27 @@ pub(crate) fn run(args: &PacingArgs) -> Result<(), Error> {
         ..Spec::default()
     };
     let lab = Lab::new(&spec)?;
-    selfcheck::verdict(&selfcheck::run(&lab)?)?;
+    let checks = selfcheck::run(&lab)?;
+    selfcheck::verdict(&checks)?;
     let hub = lab.link("wan")?.subnet().hub().ip(false);
     let opened = lab.host(Role::Edge).netns().run(|| Echo::open(hub));
     let opened = opened.and_then(|echo| echo);
     let mut echo = opened.doing(|| "open an ICMP socket on the edge".into())?;
+    let overruns = lab.overruns()?;
+    lab.reset_counters();
     let measured = measure(args, |rate, count| {
         let schedule = Schedule::per_second(rate.into(), Instant::now());
         echo.series(PAYLOAD, schedule, count, PATIENCE)
             .doing(|| "send echoes".into())
     })?;
+    let inexact = inexactness(&lab.strain(), lab.overruns()? - overruns, &checks);
+    let verdict = [verdict(&measured)].into_iter().chain(inexact);
+    let verdict = verdict.collect::<Vec<_>>().join("\n");
     let table = table(&measured);
     print!("{}", text(&table));
-    println!("{}", verdict(&measured));
+    println!("{verdict}");
     if let (Some(draft), Some(out)) = (draft, &args.out) {
-        draft::finish(draft, &page(args, &measured, table).html())?;
+        draft::finish(draft, &page(args, &measured, table, verdict).html())?;
         println!("{}", out.display());
     }
     Ok(())
@@ -102,9 +110,7 @@ fn measure(
     for round in 0..usize::from(args.rounds) {
         eprintln!("round {} of {}", round + 1, args.rounds);
         for index in order(rates.len(), round) {
-            let count = u32::from(rates[index]) * u32::from(args.seconds);
-            let count = count.clamp(LEAST.into(), u16::MAX.into()) as u16;
-            let round_trips = series(rates[index], count)?;
+            let round_trips = series(rates[index], echoes(rates[index], args.seconds)?)?;
             lost[index] += round_trips.iter().filter(|answer| answer.is_none()).count();
             let ms = |time: &Duration| time.as_secs_f64() * 1e3;
             let times: Vec<f64> = round_trips.iter().flatten().map(ms).collect();
@@ -123,6 +129,18 @@ fn measure(
         })
     });
     Ok(measured.collect())
+}
+
+/// How many go in a round.
+fn echoes(rate: u16, seconds: u16) -> Result<u16, Error> {
+    let count = u32::from(rate) * u32::from(seconds);
+    u16::try_from(count.max(LEAST.into())).map_err(|_| {
+        let most = u16::MAX / rate;
+        Error::Usage(format!(
+            "{rate} echoes a second for {seconds} s are more than their numbers can tell apart: \
+             take --seconds {most} or less"
+        ))
+    })
 }
 
 /// All of `count` in an order that another round does not have: by steps that meet each once.
@@ -200,7 +218,7 @@ fn verdict(measured: &[Measured]) -> String {
     }
 }
 
-fn page(args: &PacingArgs, measured: &[Measured], table: Table) -> Report {
+fn page(args: &PacingArgs, measured: &[Measured], table: Table, verdict: String) -> Report {
     let group = |it: &Measured| {
         let bar = Bar {
             value: it.jitter.mean,
@@ -218,15 +236,13 @@ fn page(args: &PacingArgs, measured: &[Measured], table: Table) -> Report {
     let section = Section::new("Jitter by rate")
         .with(Block::Bars(bars))
         .with(Block::Table(table));
-    Report::new("Pacing study")
-        .lede(verdict(measured))
+    made(Report::new("Pacing study"))
+        .lede(verdict)
         .fact("link", args.link.to_string())
         .fact(
             "rounds",
             format!("{} of {} s for each rate", args.rounds, args.seconds),
         )
-        .fact("machine", Machine::here().to_string())
-        .fact("command", crate::programs::command())
         .with(section)
 }
 
@@ -267,6 +283,16 @@ mod tests {
         assert!(zone.starts_with("There is a critical zone here"), "{zone}");
         let none = judged(|_| 300);
         assert!(none.starts_with("No critical zone is shown here"), "{none}");
+    }
+
+    #[test]
+    fn a_round_of_more_echoes_than_have_numbers_is_refused_and_not_cut() {
+        assert_eq!(echoes(5, 1).ok(), Some(LEAST));
+        assert_eq!(echoes(1000, 60).ok(), Some(60_000));
+        let error = echoes(10_000, 60)
+            .expect_err("these are 600,000")
+            .to_string();
+        assert!(error.contains("--seconds 6 or less"), "{error}");
     }
 
     #[test]

@@ -10,15 +10,15 @@ use std::time::Duration;
 use sennit_load::Echo;
 use sennit_netem::{Bitrate, Config, LinkSpec};
 use sennit_predict::{
-    HeadersWord, Inner, Load, LoadArgs, Medium, MediumArgs, PredictArgs, PredictError, Prediction,
-    Sweep, SweepArgs, What,
+    HeadersWord, Inner, LinkFigures, Load, LoadArgs, Medium, MediumArgs, PACKET_NUMBER,
+    PredictArgs, PredictError, Prediction, Sweep, SweepArgs, What,
 };
 use serde::Serialize;
 
 use crate::draft;
 use crate::error::{Doing, Error};
 use crate::host::Role;
-use crate::report::{Results, StepResult};
+use crate::report::{Results, StepResult, made};
 use crate::run::{Options, play};
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
@@ -28,7 +28,7 @@ use crate::tunnel::Programs;
 /// Congestion control has found the rate.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// UDP is offered so much more than what should arrive.
+/// UDP is offered so much more than there is room for.
 const OFFERED: f64 = 1.1;
 
 /// An echo that takes longer is lost.
@@ -82,7 +82,7 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     let medium = args.medium(false);
     refuse_padding(sweep.is_padded(&medium))?;
     let mut text = String::from("name = \"rtt-sweep\"\n");
-    write_link(&mut text, 1, link, &medium)?;
+    write_link(&mut text, 1, link, &medium);
     let lab = Scenario::parse(&text)?.build()?;
     selfcheck::verdict(&selfcheck::run(&lab)?)?;
     let hub = lab.link("l1")?.subnet().hub().ip(medium.ip.v6);
@@ -94,6 +94,12 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
     sweep
         .measure(|payload| echo.fastest(payload, args.count, PATIENCE))
         .doing(|| "measure round trips".into())?;
+    if !sweep.is_answered() {
+        return Err(Error::Traffic {
+            name: "rtt-sweep".into(),
+            reason: "no echo came back: the link loses too many".into(),
+        });
+    }
     let strain = lab.strain();
     if strain.over_1ms > 0 {
         let late = strain.late_max_seconds * 1e3;
@@ -103,7 +109,7 @@ fn sweep(args: &SweepArgs) -> Result<(), Error> {
         );
     }
     if let Some(page) = page {
-        draft::finish(page, &sweep.page().html())?;
+        draft::finish(page, &made(sweep.page(args)).html())?;
     }
     print!("{}", sweep.print(args));
     Ok(())
@@ -167,7 +173,7 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
     refuse_padding(predicted.is_padded())?;
     let mut text = String::from("name = \"predict\"\n");
     for (number, link) in (1..).zip(args.links()) {
-        write_link(&mut text, number, &link, &args.medium())?;
+        write_link(&mut text, number, &link, &args.medium());
     }
     let tunnel = match what {
         What::Tunnel(tunnel) => Some(tunnel),
@@ -192,18 +198,12 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
         (What::Tcp(_) | What::Tunnel(_) | What::RttSweep(_), _) => "tcp",
     };
     let v6 = tunnel.map_or(args.medium().ip.v6, |tunnel| tunnel.inner_ipv6);
-    let steps: Vec<(String, f64)> = match tunnel {
+    let steps = match tunnel {
         Some(_) => vec![("tunnel".into(), predicted.goodput_bits_per_second)],
-        None => {
-            let each = (1..).zip(&predicted.links);
-            let step = |(number, link): (i32, &sennit_predict::LinkFigures)| {
-                (format!("link:l{number}"), link.goodput_bits_per_second)
-            };
-            each.map(step).collect()
-        }
+        None => plain_steps(predicted),
     };
     let (seconds, direction) = (args.seconds() + WARM_UP.as_secs() as u32, args.direction());
-    for (via, goodput) in steps {
+    for (via, room) in steps {
         let _ = writeln!(
             text,
             "[[step]]\nname = \"{via}\"\nseconds = {seconds}\n[[step.traffic]]\nkind = \"{kind}\"\n\
@@ -213,7 +213,7 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
             text.push_str("from = \"edge\"\n");
         }
         if kind == "udp" {
-            let mbit = goodput * OFFERED / 1e6;
+            let mbit = room * OFFERED / 1e6;
             let bytes = predicted.payload_bytes;
             let _ = writeln!(text, "rate_mbit = {mbit}\nbytes = {bytes}");
         }
@@ -221,24 +221,21 @@ fn scenario(what: &What, load: &LoadArgs<'_>, predicted: &Prediction) -> Result<
     Ok(text)
 }
 
+/// A step over each link, and the payload in bits per second that there is room for: also for that
+/// of packets that will be lost.
+fn plain_steps(predicted: &Prediction) -> Vec<(String, f64)> {
+    let step = |(number, link): (i32, &LinkFigures)| {
+        let room = link.goodput_bits_per_second / link.arrives;
+        (format!("link:l{number}"), room)
+    };
+    (1..).zip(&predicted.links).map(step).collect()
+}
+
 /// What the kernel or the emulator would do otherwise than was asked.
 fn refuse(what: &What, load: &LoadArgs<'_>) -> Result<(), Error> {
     let wrong = |reason: &str| Err(Error::Usage(format!("--check {reason}")));
-    match &load.load {
-        Load::Tcp { options, .. } if *options != 12 => {
-            return wrong("measures Linux's TCP, whose options are 12 bytes");
-        }
-        Load::Quic {
-            connection_id,
-            datagram,
-            ..
-        } if (*connection_id, *datagram) != (8, 1452) => {
-            return wrong("measures quinn: connection IDs of 8 bytes, datagrams of 1452 at most");
-        }
-        Load::Tunnel(tunnel) if tunnel.bare => {
-            return wrong("measures two Sennits, which number their packets");
-        }
-        Load::Tcp { .. } | Load::Udp { .. } | Load::Quic { .. } | Load::Tunnel(_) => {}
+    if let Some(reason) = otherwise(&load.load) {
+        return wrong(reason);
     }
     let ip = load.medium.medium().ip;
     if !(MTU_LEAST..=9000).contains(&ip.mtu) {
@@ -248,6 +245,28 @@ fn refuse(what: &What, load: &LoadArgs<'_>) -> Result<(), Error> {
         return wrong("measures the tunnel over IPv4");
     }
     Ok(())
+}
+
+/// What programs here do otherwise than this load, if anything.
+fn otherwise(load: &Load) -> Option<&'static str> {
+    match load {
+        Load::Tcp { .. } if *load != Load::tcp() => Some(
+            "measures Linux's TCP, whose options are 12 bytes and which acknowledges two segments \
+             at a time: leave --options and --ack-every out",
+        ),
+        Load::Quic { .. } if *load != Load::quic() => Some(
+            "measures quinn, with connection IDs of 8 bytes, datagrams of 1452 at most, and packet \
+             numbers and acknowledgements as it likes: leave out what says otherwise",
+        ),
+        Load::Tunnel(tunnel) if tunnel.bare => {
+            Some("measures two Sennits, which number their packets: leave --bare out")
+        }
+        Load::Tunnel(tunnel) if tunnel.packet_number != PACKET_NUMBER => Some(
+            "measures packet numbers of the lengths that Sennit chooses: leave --packet-number out",
+        ),
+        Load::Tunnel(tunnel) => otherwise(&tunnel.inner),
+        Load::Tcp { .. } | Load::Udp { .. } | Load::Quic { .. } => None,
+    }
 }
 
 /// An emulated link adds the same to every packet, however short its frame is.
@@ -260,20 +279,7 @@ fn refuse_padding(is_padded: bool) -> Result<(), Error> {
     Err(Error::Usage(reason.into()))
 }
 
-fn write_link(
-    text: &mut String,
-    number: usize,
-    link: &LinkSpec,
-    medium: &Medium,
-) -> Result<(), Error> {
-    if link.up.trace.is_some() || link.down.trace.is_some() {
-        let reason = format!("link {link} moves: only what stands still can be predicted");
-        return Err(Error::Usage(reason));
-    }
-    if medium.half_duplex && link.up != link.down {
-        let reason = format!("link {link}: with --half-duplex both directions are alike");
-        return Err(Error::Usage(reason));
-    }
+fn write_link(text: &mut String, number: usize, link: &LinkSpec, medium: &Medium) {
     let (mtu, bytes) = (medium.ip.mtu, medium.frame_bytes());
     let _ = writeln!(
         text,
@@ -282,22 +288,28 @@ fn write_link(
     );
     for (way, config) in [("up", &link.up), ("down", &link.down)] {
         let Config {
-            rate, delay, loss, ..
+            rate,
+            delay,
+            jitter,
+            loss,
+            ..
         } = config;
         let mbit = rate.map_or(0.0, |rate: Bitrate| rate.as_bps() as f64 / 1e6);
         let percent = loss.ratio().unwrap_or(0.0) * 100.0;
-        let ms = delay.as_secs_f64() * 1e3;
+        let [ms, jitter_ms] = [*delay, jitter.spread].map(|it| it.as_secs_f64() * 1e3);
         let _ = writeln!(
             text,
-            "{way} = {{ rate_mbit = {mbit}, delay_ms = {ms}, loss_percent = {percent} }}"
+            "{way} = {{ rate_mbit = {mbit}, delay_ms = {ms}, loss_percent = {percent}, \
+             jitter_ms = {jitter_ms}, reorder = {} }}",
+            jitter.reorder
         );
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use sennit_netem::Direction;
 
     use super::*;
 
@@ -332,16 +344,50 @@ mod tests {
     }
 
     #[test]
+    fn the_link_that_is_played_is_the_one_that_was_named() {
+        for link in ["10:2/5±2r/1%", "10/20±4", "30/10"] {
+            let text = written(&format!("tcp --link {link}")).expect("it can be played");
+            let spec = Scenario::parse(&text).expect("it is one").spec();
+            let shape = &spec.expect("it can be built").links[0].shape;
+            let asked: LinkSpec = link.parse().expect("a link");
+            for direction in Direction::BOTH {
+                let (played, asked) = (shape.way(direction), asked.way(direction));
+                assert_eq!(
+                    (played.rate, played.delay),
+                    (asked.rate, asked.delay),
+                    "{link}"
+                );
+                assert_eq!(played.jitter, asked.jitter, "{link}");
+                assert_eq!(played.loss.ratio(), asked.loss.ratio(), "{link}");
+            }
+        }
+    }
+
+    #[test]
+    fn udp_is_offered_more_than_a_lossy_link_has_room_for() {
+        let offered = |line: &str| {
+            let text = written(line).expect("it can be played");
+            // Those of links stand in braces.
+            let mut lines = text.lines();
+            let rate = lines.find_map(|line| line.strip_prefix("rate_mbit = "));
+            rate.expect("a rate").parse::<f64>().expect("a number")
+        };
+        let plain = offered("udp --rate 10Mbit");
+        assert!((plain - 1.1 * 14720.0 / 1538.0).abs() < 1e-6, "{plain}");
+        assert_eq!(offered("udp --rate 10Mbit --loss 20%"), plain);
+    }
+
+    #[test]
     fn what_cannot_be_measured_is_refused() {
         for (line, part) in [
             ("tcp --rate 10Mbit --options 0", "options are 12"),
+            ("tcp --rate 10Mbit --ack-every 4", "two segments"),
+            ("quic --rate 10Mbit --packet-number 4", "quinn"),
+            ("quic --rate 10Mbit --ack-every 10", "quinn"),
             ("tunnel --rate 10Mbit --bare", "number their packets"),
+            ("tunnel --rate 10Mbit --options 0", "options are 12"),
+            ("tunnel --rate 10Mbit --packet-number 4", "Sennit chooses"),
             ("tcp --rate 10Mbit --mtu 600", "1280 to 9000"),
-            (
-                "tcp --link 10:2/5 --half-duplex",
-                "both directions are alike",
-            ),
-            ("tcp --link lte/20", "moves"),
             ("udp --rate 10Mbit --payload 16", "pad no frames"),
             // The second fragment has eight bytes.
             ("udp --rate 10Mbit --payload 1480", "pad no frames"),

@@ -1,6 +1,7 @@
 //! The programs of the distribution that a lab calls.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use ring::digest;
 
@@ -48,13 +49,36 @@ pub(crate) fn command() -> String {
 /// Which build of this program it is: two of the same version have different files.
 pub(crate) fn build() -> Result<String, Error> {
     // Whatever has taken the file's place since, this is what runs.
-    let program = std::fs::read("/proc/self/exe").doing(|| "read this program".into())?;
-    let hash = digest::digest(&digest::SHA256, &program);
-    let hash: String = hash.as_ref()[..8]
-        .iter()
-        .map(|it| format!("{it:02x}"))
-        .collect();
+    let hash = hash(Path::new("/proc/self/exe")).doing(|| "read this program".into())?;
     Ok(format!("{} {hash}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Which build of another program it is: what it says to `--version`, if that is anything, and its
+/// file's hash; empty where there is no such file.
+pub(crate) fn build_of(program: &Path) -> String {
+    let mut asked = Command::new(program);
+    let said = asked.arg("--version").stdin(Stdio::null()).output();
+    let said = said.map(|output| output.stdout).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let version = said.lines().next().unwrap_or_default().trim().to_owned();
+    let known = [version, hash(program).unwrap_or_default()];
+    let known: Vec<_> = known.into_iter().filter(|it| !it.is_empty()).collect();
+    known.join(" ")
+}
+
+/// A program by its path, with its build if that is known.
+pub(crate) fn named(program: &str, build: &str) -> String {
+    match build {
+        "" => program.to_owned(),
+        build => format!("{program} ({build})"),
+    }
+}
+
+/// The first 64 bits of SHA-256.
+fn hash(file: &Path) -> std::io::Result<String> {
+    let hash = digest::digest(&digest::SHA256, &std::fs::read(file)?);
+    let first = hash.as_ref()[..8].iter();
+    Ok(first.map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A file as seen from where the command was given, if it lies below.
@@ -96,6 +120,19 @@ pub(crate) fn is_there(program: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_hash_whatever_it_says() {
+        let name = format!("sennit-lab-build-{}", std::process::id());
+        let program = std::env::temp_dir().join(name);
+        std::fs::write(&program, "abc").expect("the temporary directory is writable");
+
+        let build = build_of(&program);
+
+        let _ = std::fs::remove_file(&program);
+        assert_eq!(build, "ba7816bf8f01cfea", "it is no program");
+        assert_eq!(build_of(&program), "", "it is gone");
+    }
 
     #[test]
     fn what_is_missing_is_named_with_its_package() {

@@ -4,6 +4,8 @@
 //! goodput is payload at the receiver. `null` means that it was not measured.
 
 pub(crate) mod collection;
+pub(crate) mod compared;
+mod daemons;
 mod edges;
 mod exact;
 mod fec;
@@ -29,21 +31,20 @@ use crate::programs;
 use crate::scenario::{Action, Scenario, Tcp, Traffic, Via};
 use crate::selfcheck::Check;
 use crate::traffic::{BulkFigures, Figures};
-use crate::tunnel::{Operated, Usage};
+use crate::tunnel::Operated;
 use sennit_load::Bins;
 
-pub(crate) use exact::{Exactness, all_exact};
+pub use daemons::DaemonResult;
+use daemons::{EDGE, HUB};
+pub(crate) use exact::{Exactness, all_exact, inexactness};
 pub use fec::FecResult;
 pub use noted::note;
 pub(crate) use sennit_load::Machine;
+pub(crate) use source::made;
 pub use summary::{Spread, StepSummary, TrafficSummary};
 
 pub use crate::figure::Figure;
 pub(crate) use table::Table;
-
-/// The roles of daemons.
-const HUB: &str = "hub";
-const EDGE: &str = "edge";
 
 /// The version of the file's shape.
 const SCHEMA: &str = "sennit.lab/2";
@@ -60,6 +61,9 @@ pub struct Results {
     started: String,
     machine: Machine,
     sennit: String,
+    /// What that program calls itself, and the hash of its file; empty in older files.
+    #[serde(default)]
+    build: String,
     /// Of the source that the lab was started in; empty if that is none, as in older files.
     #[serde(default)]
     commit: String,
@@ -112,6 +116,9 @@ pub struct StepResult {
     pub strain: Strain,
     /// Packets lost because the emulator was too slow to read them.
     pub overruns: u64,
+    /// Processor time that the hypervisor gave to others meanwhile; 0 in older files.
+    #[serde(default)]
+    pub stolen_seconds: f64,
 }
 
 /// What all traffic of a step comes to.
@@ -199,19 +206,6 @@ pub struct WayResult {
     bins: Bins,
 }
 
-/// What a daemon used during a step.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DaemonResult {
-    role: String,
-    cpu_seconds: f64,
-    /// CPU time for 10⁹ bytes of bulk goodput.
-    cpu_seconds_per_gigabyte: Option<f64>,
-    /// At the end of the step.
-    rss_bytes: u64,
-    /// The most during the step.
-    rss_peak_bytes: u64,
-}
-
 impl Results {
     pub(crate) fn new(
         scenario: &Scenario,
@@ -231,6 +225,7 @@ impl Results {
                 .unwrap_or_default(),
             machine: Machine::here(),
             sennit: programs::shown(sennit),
+            build: programs::build_of(sennit),
             commit: source::commit(),
             command: programs::command(),
             rivals,
@@ -326,27 +321,6 @@ impl StepResult {
             name,
             failure,
             ..Self::default()
-        }
-    }
-
-    /// Adds what hub and edges used between two readings.
-    pub(crate) fn add_usage(&mut self, before: &[Usage], after: &[Usage]) {
-        let bytes: u64 = self
-            .traffic
-            .iter()
-            .filter_map(TrafficResult::bulk)
-            .map(|bulk| bulk.bytes)
-            .sum();
-        let roles = [HUB].into_iter().chain(std::iter::repeat(EDGE));
-        for (role, (before, after)) in roles.zip(before.iter().zip(after)) {
-            let cpu_seconds = (after.cpu_seconds - before.cpu_seconds).max(0.0);
-            self.daemons.push(DaemonResult {
-                role: role.into(),
-                cpu_seconds,
-                cpu_seconds_per_gigabyte: (bytes > 0).then(|| cpu_seconds * 1e9 / bytes as f64),
-                rss_bytes: after.rss_bytes,
-                rss_peak_bytes: after.rss_peak_bytes,
-            });
         }
     }
 
@@ -456,6 +430,7 @@ fn kind_label(traffic: &Traffic) -> String {
         }
         Traffic::Ask(ask) => format!("{} requests/s, {} viewers", ask.rate, ask.viewers),
         Traffic::Program(program) => program.command.join(" "),
+        Traffic::Test(test) => format!("sennit test {}", test.arguments.join(" ")),
         Traffic::Idle(_) => "nothing".into(),
         Traffic::Flood(flood) if flood.unread => "flood of a port that nobody reads".into(),
         Traffic::Flood(_) => "flood of first packets".into(),

@@ -12,6 +12,7 @@ use sennit_netem::Direction;
 
 use crate::emulator::NatFault;
 use crate::error::{Doing, Error};
+use crate::flag::Raised;
 use crate::host::{Family, Role};
 use crate::lab::{Lab, LinkHandle, Site};
 use crate::plan::{self, numbered};
@@ -20,7 +21,8 @@ use crate::progress::Progress;
 use crate::report::{Results, StepResult};
 use crate::scenario::{Action, Fault, Scenario, Step, Traffic, Via};
 use crate::selfcheck;
-use crate::traffic::{self, Context, Figures};
+use crate::steal;
+use crate::traffic::{self, Context, Figures, Ours};
 use crate::tunnel::{Programs, Traces, Tunnel, Usage};
 
 /// Precedence of the rule that sends a baseline over one link, before those of any tunnel.
@@ -140,6 +142,7 @@ impl Player<'_> {
         let before = self.usage()?;
         let traces = self.traces(step)?;
         let overruns = self.lab.overruns()?;
+        let stolen = steal::seconds();
         self.lab.reset_counters();
         let redirected = self.redirect(step)?;
         let played = self.play_step(step, raw);
@@ -150,12 +153,14 @@ impl Player<'_> {
         let mut result = played?;
         result.overruns = self.lab.overruns()? - overruns;
         result.strain = self.lab.strain();
+        result.stolen_seconds = steal::seconds() - stolen;
         if let Some(tunnel) = &mut self.tunnel {
             tunnel.check_alive()?;
+            // Looking for leaks takes time, which is not the step's.
+            result.add_usage(step, &before, &tunnel.usage()?);
             if let Some(traces) = &traces {
                 tunnel.note_leaks(traces)?;
             }
-            result.add_usage(&before, &tunnel.usage()?);
             result.add_status(&status, tunnel.status());
             result.operated = tunnel.operated();
         }
@@ -173,7 +178,7 @@ impl Player<'_> {
             let Options { programs, out, .. } = self.options;
             self.tunnel = Some(Tunnel::start(self.lab, kind, table, programs, out)?);
         }
-        if let Some(tunnel) = &self.tunnel {
+        if let Some(tunnel) = &mut self.tunnel {
             tunnel.forget_peaks();
         }
         Ok(())
@@ -222,9 +227,14 @@ impl Player<'_> {
     fn play_step(&mut self, step: &Step, raw: &Path) -> Result<StepResult, Error> {
         self.lab.begin_traces();
         let controls = self.tunnel.as_ref().map_or(Vec::new(), Tunnel::controls);
-        let (lab, start, controls) = (self.lab, Instant::now(), controls.as_slice());
+        let ours = Ours {
+            program: &self.options.programs.sennit,
+            controls: &controls,
+        };
+        let (lab, start) = (self.lab, Instant::now());
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
+            let over = Raised(&done);
             let sampler = scope.spawn(|| sample_links(lab, start, &done));
             let running: Vec<_> = (0..)
                 .zip(&step.traffic)
@@ -234,7 +244,7 @@ impl Player<'_> {
                         .map(|site| {
                             let raw = PathBuf::from(site.own(&raw));
                             scope.spawn(move || {
-                                run_traffic(site, step, traffic, index, start, &raw, controls)
+                                run_traffic(site, step, traffic, index, start, &raw, ours)
                             })
                         })
                         .collect::<Vec<_>>()
@@ -251,7 +261,7 @@ impl Player<'_> {
                         .collect()
                 })
                 .collect();
-            done.store(true, Ordering::Relaxed);
+            drop(over);
             let links = sampler.join().expect("the sampler does not panic");
             faults?;
             Ok(evaluation::evaluate(
@@ -267,17 +277,20 @@ impl Player<'_> {
     fn break_things(&mut self, step: &Step, start: Instant) -> Result<(), Error> {
         let many = Some(step.fault.len()).filter(|many| *many >= MANY_FAULTS);
         let progress = many.map(|many| Progress::new(many, many));
-        for (done, fault) in (1..).zip(&step.fault) {
+        let mut done = 0;
+        let outcome = in_turn(&step.fault, |fault| {
             thread::sleep((start + fault.at_s.0).saturating_duration_since(Instant::now()));
             self.apply(fault)?;
+            done += 1;
             if let Some(progress) = &progress {
                 progress.tell(done);
             }
-        }
+            Ok(())
+        });
         if let Some(progress) = &progress {
             progress.end();
         }
-        Ok(())
+        outcome
     }
 
     fn apply(&mut self, fault: &Fault) -> Result<(), Error> {
@@ -294,6 +307,23 @@ impl Player<'_> {
         }
         break_link(self.lab.link(&link_name(self.lab, fault, name))?, fault)
     }
+}
+
+/// Applies all in turn. After one that fails, whose error this gives, only the ends of what
+/// happened to links are applied: the next step is played on the same links, with other daemons.
+fn in_turn(
+    faults: &[Fault],
+    mut apply: impl FnMut(&Fault) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut faults = faults.iter();
+    let outcome = faults.by_ref().try_for_each(&mut apply);
+    if outcome.is_err() {
+        let ends = faults.filter(|fault| fault.link.is_some() && fault.action.repairs());
+        for fault in ends {
+            let _ = apply(fault);
+        }
+    }
+    outcome
 }
 
 /// Does what happens to a link and not to daemons.
@@ -383,13 +413,13 @@ fn run_traffic(
     index: usize,
     start: Instant,
     raw: &Path,
-    controls: &[PathBuf],
+    ours: Ours<'_>,
 ) -> Result<Figures, Error> {
     let (after, seconds) = traffic.span(step);
     thread::sleep((start + after).saturating_duration_since(Instant::now()));
     traffic::run(
         traffic,
-        &Context::new(site, step, start, seconds, index, raw, controls),
+        &Context::new(site, step, start, seconds, index, raw, ours),
     )
 }
 
@@ -418,4 +448,45 @@ fn sample_links(lab: &Lab, start: Instant, done: &AtomicBool) -> LinkBins {
         }
     }
     bins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_fault_that_fails_links_are_made_whole_and_nothing_else_happens() {
+        let text = r#"
+            name = "t"
+            [[link]]
+            name = "a"
+            [tunnel]
+            [[step]]
+            name = "s"
+            traffic = [{ kind = "idle" }]
+            fault = [
+                { at_s = 1, link = "a", action = "address_remove", for_s = 9 },
+                { at_s = 2, action = "kill_hub" },
+                { at_s = 3, link = "a", action = "device_down", for_s = 2 },
+                { at_s = 4, action = "kill_hub" },
+            ]
+        "#;
+        let scenario = Scenario::parse(text).expect("it is right");
+        let mut applied = Vec::new();
+
+        let outcome = in_turn(&scenario.step[0].fault, |fault| {
+            applied.push(fault.action);
+            match fault.action {
+                Action::KillHub => Err(Error::Tunnel("the hub is gone".into())),
+                _ => Ok(()),
+            }
+        });
+
+        assert!(outcome.is_err_and(|error| error.to_string().contains("the hub is gone")));
+        let whole = [Action::DeviceUp, Action::AddressAdd];
+        assert_eq!(
+            applied,
+            [&[Action::AddressRemove, Action::KillHub][..], &whole].concat()
+        );
+    }
 }

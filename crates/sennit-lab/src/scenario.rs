@@ -21,6 +21,8 @@
 //! reorder = false                  # whether jitter reorders
 //! loss_percent = 0.5
 //! burst = 4                        # mean length of loss bursts; absent = independent losses
+//! lose_sizes = [[1180, 1210]]      # instead: all packets of so many bytes from the IP header on,
+//!                                  # and no others; see `grow`
 //! queue_ms = 50                    # or queue_bytes; default 50 ms, at least 64 KiB
 //! bucket_ms = 4                    # what a "tbf" saves up, in time of its rate; larger
 //!                                  # super-packets are cut
@@ -71,6 +73,7 @@
 //!                                  # "packets": as many per second as pass; "idle": nothing
 //!                                  # "ask": `rate` requests a second of a daemon, and `viewers`;
 //!                                  # "program": the figures that a `command` prints as JSON;
+//!                                  # "test": what `sennit test client` finds with `arguments`;
 //!                                  # "fetch": `bytes` over TCP every `every_s`;
 //!                                  # "flood": `rate` first packets a second from sources that do
 //!                                  # not exist, to the hub; `unread = true`: to a port of it that
@@ -82,6 +85,7 @@
 //!   streams = 4
 //!   congestion = "cubic"           # of the traffic's own TCP
 //!   delays = true                  # of UDP: each packet is timed, by a load that is not iperf3
+//!   grow = 30                      # and each of ten has so many bytes more than the one before
 //!   start_s = 0                    # after the start of the step
 //!   edge = 1                       # only there; absent = at all edges
 //!   [[step.traffic]]
@@ -99,13 +103,14 @@
 //!   every_s = 5                    # and happens again,
 //!   times = 4                      # so many times in all
 //!   each_s = 0.5                   # it happens to every edge, from one to the next after so long
-//!   mtu = 1300                     # with "device_mtu"
+//!   mtu = 1300                     # with "device_mtu"; not above that of an emulated link
 //! ```
 //!
 //! What a document of others says of a step is a table of `[[published]]`, which reports show
 //! beside what was measured: `what`, `by`, `step`, `figure` (as in results.json), `value` in the
 //! unit of the tables, `better` ("more", "less" or "near"), `predict` (a line of `sennit predict`)
-//! and `why`.
+//! and `why`: the reason, if ours is not better. `traffic = 2` is that of the step's second
+//! traffic, where an earlier one has such a figure too.
 //!
 //! Instead of one set of links there may be several, and each is played with all steps:
 //!
@@ -124,6 +129,7 @@
 mod fault;
 mod fetch;
 mod link;
+mod loadtest;
 mod looking;
 mod published;
 mod setup;
@@ -142,6 +148,7 @@ use crate::lab::{Lab, Spec};
 pub use fault::{Action, Fault, Marked, OnTun};
 pub use fetch::Fetch;
 pub use link::{LinkTable, Shape};
+pub use loadtest::LoadTest;
 pub use looking::{Ask, Program};
 pub use published::{Better, Published};
 pub use setup::Setup;
@@ -315,13 +322,9 @@ impl Scenario {
 
     fn check_published(&self) -> Result<(), Error> {
         self.published.iter().try_for_each(|published| {
-            let wrong = |reason: String| {
-                Error::Scenario(format!("published {:?}: {reason}", published.what))
-            };
-            if !self.step.iter().any(|step| step.name == published.step) {
-                return Err(wrong(format!("there is no step {:?}", published.step)));
-            }
-            published.predicted().map(|_| ()).map_err(wrong)
+            let what = &published.what;
+            let checked = published.check(&self.step);
+            checked.map_err(|reason| Error::Scenario(format!("published {what:?}: {reason}")))
         })
     }
 
@@ -469,7 +472,8 @@ impl Scenario {
         }
         step.fault.iter().try_for_each(|fault| {
             fault.link.as_deref().map_or(Ok(()), known)?;
-            fault.check()
+            fault.check()?;
+            self.link.iter().try_for_each(|link| fault.check_on(link))
         })?;
         match step.fault.is_sorted_by_key(|fault| fault.at_s.0) {
             true => Ok(()),

@@ -2,17 +2,16 @@
 //!
 //! Not part of the results, because it holds private keys.
 
-use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 use crate::error::{Doing, Error};
 use crate::host;
+use crate::made::Made;
 
-static LIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static LIVE: Made<PathBuf> = Made::new();
 
 /// The file that takes what is left of a disk.
 const FILLER: &str = "filler";
@@ -24,9 +23,12 @@ pub(crate) struct Scratch(PathBuf);
 impl Scratch {
     pub(crate) fn create() -> Result<Self, Error> {
         let path = std::env::temp_dir().join(host::unique_prefix());
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-        made.doing(|| format!("create {}", path.display()))?;
-        live().insert(path.clone());
+        let make = || {
+            let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+            made.doing(|| format!("create {}", path.display()))
+        };
+        let made = LIVE.make(&path, make);
+        made.inspect_err(|_| LIVE.forget(&path))?;
         Ok(Self(path))
     }
 
@@ -71,10 +73,9 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes the directories of this process.
+/// Removes the directories of this process; it can make no others.
 pub(crate) fn remove_all() {
-    let paths: Vec<_> = live().iter().cloned().collect();
-    for path in paths {
+    for path in LIVE.close() {
         remove(&path);
     }
 }
@@ -108,7 +109,7 @@ fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path) {
         tracing::warn!(%error, path = %path.display(), "cannot be removed");
     }
-    live().remove(path);
+    LIVE.forget(&path.to_owned());
 }
 
 /// Whether something else than the directory around it is there.
@@ -116,11 +117,6 @@ fn is_mounted(path: &Path) -> bool {
     let device = |path: &Path| path.metadata().ok().map(|data| data.dev());
     path.parent()
         .is_some_and(|parent| device(path) != device(parent))
-}
-
-fn live() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
-    LIVE.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

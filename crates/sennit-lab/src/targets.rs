@@ -4,6 +4,7 @@
 //! whatever `results.json` files are given; a scenario that is in none of them is named below the
 //! table. Where a scenario has played its steps over several tunnels, they stand side by side.
 
+mod build;
 mod comparison;
 mod verdict;
 
@@ -142,6 +143,13 @@ struct Measured {
     runs: usize,
     #[serde(default)]
     machine: Option<Machine>,
+    /// What was measured: the commit that the lab ran in, the program, and what it says it is.
+    #[serde(default)]
+    commit: String,
+    #[serde(default)]
+    sennit: String,
+    #[serde(default)]
+    build: String,
     #[serde(default)]
     rivals: Vec<String>,
     summary: Vec<StepSummary>,
@@ -164,9 +172,11 @@ pub(crate) fn lack(text: &str, places: &[PathBuf]) -> Result<Option<String>, Err
     Ok(targets(text)?.count(&newest(places)?).lack())
 }
 
-/// Targets and results as a page of the book, which says what was measured when and on what.
-pub(crate) fn page(text: &str, places: &[PathBuf], build: &str) -> Result<String, Error> {
+/// Targets and results as a page of the book, which says what was measured when and on what. What
+/// `build` does not say of what was measured the results do.
+pub(crate) fn page(text: &str, places: &[PathBuf], build: Option<&str>) -> Result<String, Error> {
     let results = newest(places)?;
+    let build = build.map_or_else(|| build::described(&results), str::to_owned);
     let mut machines: Vec<String> = Vec::new();
     for machine in results.values().filter_map(|it| it.machine.as_ref()) {
         let machine = machine.to_string();
@@ -349,11 +359,13 @@ impl Row {
         }
     }
 
-    /// `None` if it depends on a step without the figure.
+    /// `None` if it depends on a step of which some run has not the figure.
     fn limit(&self, measured: &Measured) -> Option<Limit> {
         let of_step = |step: &String| {
             let spread = self.spread(step, measured)?;
-            Some(spread.median * self.figure.scale().0)
+            // The median of fewer runs is of other minutes.
+            let all = spread.runs == measured.runs;
+            all.then(|| spread.median * self.figure.scale().0)
         };
         Some(match &self.reach {
             Reach::AtLeast { at_least } => Limit::AtLeast(*at_least),
@@ -407,7 +419,7 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Scenario;
+    use crate::scenario::{Scenario, Step, Traffic};
 
     const TARGETS: &str = r#"
         [[scenario]]
@@ -570,6 +582,16 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_a_step_that_some_runs_lack_is_unknown() {
+        let results = RESULTS.replacen(r#""max": 0, "runs": 3"#, r#""max": 0, "runs": 2"#, 1);
+        let text = compared(serde_json::from_str(&results).expect("it is right"));
+
+        let share = text.lines().find(|line| line.contains("unknown (110 %"));
+        let share = share.unwrap_or_else(|| panic!("a has two of three runs: {text}"));
+        assert!(share.ends_with("NO"), "{share}");
+    }
+
+    #[test]
     fn at_most_a_part_is_of_another_step() {
         let row = &rows()[4];
         assert_eq!(row, "b Mbit/s at most 60.0 (20 % of a) 10.0 0.0 to 0.0 yes");
@@ -590,17 +612,21 @@ mod tests {
         let directory = std::env::temp_dir().join(name);
         let machine = r#""machine": {
             "kernel": "6.1", "cpu": "Some CPU", "cores": 2, "memory_bytes": 4000000000
-        }, "runs": 3,"#;
+        }, "commit": "abc1234", "sennit": "target/tuned/sennit", "build": "sennit 0.1.0 00ff",
+        "runs": 3,"#;
         std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
         let results = RESULTS.replacen(r#""runs": 3,"#, machine, 1);
         std::fs::write(directory.join("results.json"), results).expect("so is ours");
 
-        let page = page(TARGETS, std::slice::from_ref(&directory), "abc1234, tuned");
+        let places = std::slice::from_ref(&directory);
+        let [page, renamed] = [None, Some("our own")].map(|build| page(TARGETS, places, build));
 
         let _ = std::fs::remove_dir_all(&directory);
         let page = page.expect("it can be read");
+        let renamed = renamed.expect("it can be read twice");
+        assert!(renamed.contains("| build | our own |"), "{renamed}");
         for line in [
-            "| build | abc1234, tuned |",
+            "| build | abc1234, target/tuned/sennit (sennit 0.1.0 00ff) |",
             "| measured | 2026-01-01 to 2026-01-01 |",
             "| machine | Some CPU, 2 cores, 4 GB, Linux 6.1 |",
             "| s x3 | both | Mbit/s | at least 330.0 | 330.0 | 320.0 to 340.0 | yes | 277 |",
@@ -628,35 +654,46 @@ mod tests {
         assert_eq!(found.expect("both can be read")["s"].runs, 5);
     }
 
+    /// The targets that are shipped, without figures of tests, which call their steps as they like.
+    fn shipped() -> Targets {
+        let noted = ["doctor", "doctor-good", "history"];
+        let mut targets: Targets = toml::from_str(SHIPPED).expect("they are right");
+        targets
+            .scenario
+            .retain(|it| !noted.contains(&it.name.as_str()));
+        targets
+    }
+
+    /// The steps of a shipped scenario, or of one of its variants, and its classes.
+    fn steps_of(name: &str) -> (Vec<Step>, Vec<String>) {
+        let with_variants = [
+            "profiles",
+            "linerate",
+            "moving",
+            "small-path",
+            "varying-link",
+            "loss-table",
+            "rtt",
+            "fec-cost",
+            "fec",
+            "voice",
+        ];
+        let file = with_variants.iter().find(|file| name.starts_with(**file));
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
+        let path = format!("{directory}/{}.toml", file.unwrap_or(&name));
+        let text = std::fs::read_to_string(path).expect("it is there");
+        let scenario = Scenario::parse(&text).expect("it is right");
+        let variants = scenario.variants();
+        let variant = variants.iter().find(|variant| variant.name == name);
+        let variant = variant.expect("the scenario has it");
+        let classes = variant.tunnel.iter().flat_map(|tunnel| &tunnel.class);
+        let names = classes.filter_map(|class| Some(class.get("name")?.as_str()?.to_owned()));
+        (variant.step.clone(), names.collect())
+    }
+
     #[test]
     fn the_shipped_targets_are_about_shipped_steps() {
-        let targets: Targets = toml::from_str(SHIPPED).expect("they are right");
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab");
-        let steps_of = |name: &str| {
-            let with_variants = [
-                "profiles",
-                "linerate",
-                "far",
-                "moving",
-                "small-path",
-                "varying-link",
-                "loss-table",
-                "rtt",
-                "fec-cost",
-                "fec",
-                "voice",
-            ];
-            let file = with_variants.iter().find(|file| name.starts_with(**file));
-            let path = format!("{directory}/{}.toml", file.unwrap_or(&name));
-            let text = std::fs::read_to_string(path).expect("it is there");
-            let scenario = Scenario::parse(&text).expect("it is right");
-            let variants = scenario.variants();
-            let variant = variants.iter().find(|variant| variant.name == name);
-            let variant = variant.expect("the scenario has it");
-            let classes = variant.tunnel.iter().flat_map(|tunnel| &tunnel.class);
-            let names = classes.filter_map(|class| Some(class.get("name")?.as_str()?.to_owned()));
-            (variant.step.clone(), names.collect::<Vec<_>>())
-        };
+        let targets = shipped();
         for comparison in &targets.comparison {
             let (steps, _) = steps_of(&comparison.name);
             for name in comparison.steps() {
@@ -664,10 +701,7 @@ mod tests {
                 assert!(known, "{}: {name}", comparison.name);
             }
         }
-        // Figures of tests, which call their steps as they like.
-        let noted = ["doctor", "doctor-good", "history"];
-        let scenarios = targets.scenario.iter();
-        for target in scenarios.filter(|it| !noted.contains(&it.name.as_str())) {
+        for target in &targets.scenario {
             let (steps, classes) = steps_of(&target.name);
             for row in &target.row {
                 let class = row.class.as_ref();
@@ -679,6 +713,29 @@ mod tests {
                     let known = traffic.is_some_and(|it| it >= row.traffic.unwrap_or(0));
                     assert!(known, "{}: {name}", target.name);
                 }
+            }
+        }
+    }
+
+    /// The receiver of iperf3 sees gaps only: what is lost at the end it does not miss.
+    #[test]
+    fn no_loss_that_is_a_target_is_counted_by_iperf3() {
+        let counts = |traffic: &&Traffic| {
+            use Traffic::{Ask, Fetch, Packets, Ping, Udp};
+            matches!(traffic, Udp(_) | Packets(_) | Ping(_) | Fetch(_) | Ask(_))
+        };
+        for target in shipped().scenario {
+            let (steps, _) = steps_of(&target.name);
+            for row in target.row.iter().filter(|it| it.figure == Figure::Lost) {
+                let step = steps.iter().find(|step| step.name == row.step);
+                let traffic = &step.expect("the test before").traffic;
+                let counted = match row.traffic {
+                    Some(number) => traffic.get(number - 1),
+                    None => traffic.iter().find(counts),
+                };
+                let by_iperf3 = matches!(counted, Some(Traffic::Udp(udp)) if !udp.delays);
+                assert!(!by_iperf3, "{}: {}", target.name, row.step);
+                assert!(counted.is_some(), "{}: {}", target.name, row.step);
             }
         }
     }

@@ -2,15 +2,17 @@
 //!
 //! Bulk TCP and UDP are `iperf3`, latency is `ping`, both of the distribution; bulk QUIC is
 //! `quinn`. [`packets`] looks for the most small packets per second, [`stream`] times the packets
-//! of a constant rate, [`fetch`] whole transfers. The iperf3 of Debian knows no MPTCP and no bins
-//! below 0.1 s, so [`bulk`] is a sender and a receiver of our own: for MPTCP, for TCP while things
-//! break, and for that of several edges, because so many programs start one after the other.
+//! of a constant rate, [`fetch`] whole transfers, and [`loadtest`] is `sennit test`. The iperf3 of
+//! Debian knows no MPTCP and no bins below 0.1 s, so [`bulk`] is a sender and a receiver of our
+//! own: for MPTCP, for TCP while things break, and for that of several edges, because so many
+//! programs start one after the other.
 
 mod ask;
 mod bulk;
 mod fetch;
 mod flood;
 mod iperf;
+mod loadtest;
 mod packets;
 mod ping;
 mod program;
@@ -56,7 +58,7 @@ pub enum Figures {
     Fetch(FetchFigures),
     /// Requests to a daemon.
     Ask(AskFigures),
-    /// What a program printed.
+    /// What a program printed, `sennit test` too.
     Program(BTreeMap<Figure, f64>),
     /// Nothing.
     Idle,
@@ -297,6 +299,13 @@ pub(crate) struct Context<'a> {
     pub(crate) port: u16,
     /// Path prefix of the files with what the tools print.
     pub(crate) raw: PathBuf,
+    pub(crate) ours: Ours<'a>,
+}
+
+/// The program that is measured, and where its daemons are asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ours<'a> {
+    pub(crate) program: &'a Path,
     /// The control sockets of the tunnel's daemons: the hub's, then that of each edge.
     pub(crate) controls: &'a [PathBuf],
 }
@@ -310,7 +319,7 @@ impl<'a> Context<'a> {
         seconds: u32,
         index: usize,
         raw: &Path,
-        controls: &'a [PathBuf],
+        ours: Ours<'a>,
     ) -> Self {
         let port = PORT + (index * site.lab.edges() + site.index) as u16;
         let bin = if step.fault.is_empty() { BIN } else { FINE_BIN };
@@ -322,7 +331,7 @@ impl<'a> Context<'a> {
             bin,
             port,
             raw: raw.to_owned(),
-            controls,
+            ours,
         }
     }
 
@@ -338,7 +347,7 @@ impl<'a> Context<'a> {
         } else {
             1 + self.site.index
         };
-        let control = self.controls.get(index).map(PathBuf::as_path);
+        let control = self.ours.controls.get(index).map(PathBuf::as_path);
         control.ok_or_else(|| Error::Tunnel("no daemon runs that could be asked".into()))
     }
 
@@ -393,6 +402,7 @@ pub(crate) fn run(traffic: &Traffic, context: &Context<'_>) -> Result<Figures, E
         Traffic::Ping(ping) => ping::run(ping, context).map(Figures::Ping),
         Traffic::Ask(ask) => ask::run(ask, context).map(Figures::Ask),
         Traffic::Program(program) => program::run(program, context).map(Figures::Program),
+        Traffic::Test(test) => loadtest::run(test, context).map(Figures::Program),
         Traffic::Idle(_) => {
             std::thread::sleep(context.span());
             Ok(Figures::Idle)

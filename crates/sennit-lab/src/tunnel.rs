@@ -162,13 +162,19 @@ impl<'a> Tunnel<'a> {
 
     /// What each daemon has used so far: the hub, then each edge.
     pub(crate) fn usage(&self) -> Result<Vec<Usage>, Error> {
-        self.daemons().pids().map(usage).collect()
+        self.daemons().all.iter().map(Daemon::usage).collect()
     }
 
     /// Lets the most resident memory count from now.
-    pub(crate) fn forget_peaks(&self) {
-        for pid in self.daemons().pids() {
+    pub(crate) fn forget_peaks(&mut self) {
+        let daemons = match &mut self.inner {
+            Inner::Sennit(sennit) => &mut sennit.daemons,
+            Inner::Rival(rival) => &mut rival.daemons,
+        };
+        for daemon in &mut daemons.all {
+            daemon.before.rss_peak_bytes = 0;
             // proc_pid_clear_refs(5). A kernel without it counts from the daemon's start.
+            let pid = daemon.running.pid();
             let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
         }
     }
@@ -210,6 +216,42 @@ struct Daemons {
 struct Daemon {
     name: String,
     running: Running,
+    /// What those have used that ran in its place before.
+    before: Usage,
+}
+
+impl Daemon {
+    /// Ends it at once, without asking.
+    fn kill(&mut self) {
+        self.keep_usage();
+        self.running.signal(Signal::KILL);
+        let _ = self.running.child().wait();
+    }
+
+    /// Asks it to stop; it is killed later if it does not.
+    fn stop(&mut self) {
+        self.keep_usage();
+        self.running.signal(Signal::TERM);
+        wait_for_end(&mut self.running);
+    }
+
+    /// Nobody can tell what a process has used once it was waited for. What it uses to end is left
+    /// out.
+    fn keep_usage(&mut self) {
+        if let Ok(used) = self.usage() {
+            self.before = used;
+        }
+    }
+
+    /// What it has used so far, with those that ran in its place before.
+    fn usage(&self) -> Result<Usage, Error> {
+        let now = usage(self.running.pid())?;
+        Ok(Usage {
+            cpu_seconds: self.before.cpu_seconds + now.cpu_seconds,
+            rss_bytes: now.rss_bytes,
+            rss_peak_bytes: self.before.rss_peak_bytes.max(now.rss_peak_bytes),
+        })
+    }
 }
 
 impl Daemons {
@@ -224,16 +266,20 @@ impl Daemons {
     }
 
     fn add(&mut self, name: &str, running: Running) {
-        let name = name.to_owned();
-        self.all.push(Daemon { name, running });
+        let (name, before) = (name.to_owned(), Usage::default());
+        self.all.push(Daemon {
+            name,
+            running,
+            before,
+        });
     }
 
-    fn hub(&mut self) -> &mut Running {
-        &mut self.all[0].running
+    fn hub(&mut self) -> &mut Daemon {
+        &mut self.all[0]
     }
 
-    fn edge(&mut self, index: usize) -> &mut Running {
-        &mut self.all[1 + index].running
+    fn edge(&mut self, index: usize) -> &mut Daemon {
+        &mut self.all[1 + index]
     }
 
     fn pids(&self) -> impl Iterator<Item = u32> {
@@ -242,7 +288,7 @@ impl Daemons {
 
     fn check_alive(&mut self) -> Result<(), Error> {
         for index in 0..self.all.len() {
-            let Daemon { name, running } = &mut self.all[index];
+            let Daemon { name, running, .. } = &mut self.all[index];
             let status = running.child().try_wait();
             if let Some(status) = status.doing(|| format!("look after the {name}"))? {
                 let name = name.clone();
@@ -276,12 +322,6 @@ impl Drop for Daemons {
             }
         }
     }
-}
-
-/// Asks a daemon to stop; it is killed later if it does not.
-fn stop(daemon: &mut Running) {
-    daemon.signal(Signal::TERM);
-    wait_for_end(daemon);
 }
 
 fn wait_for_end(daemon: &mut Running) {
@@ -365,6 +405,29 @@ mod tests {
             Some(12 * 1024)
         );
         assert_eq!(kilobytes("", "VmRSS:"), None);
+    }
+
+    #[test]
+    fn what_a_killed_daemon_has_used_counts_with_its_successor() {
+        let start = |script: &str| Running::start(Command::new("sh").args(["-c", script]));
+        let busy = start("while :; do :; done").expect("there is a shell");
+        let (name, before) = ("edge".to_owned(), Usage::default());
+        let mut daemon = Daemon {
+            name,
+            running: busy,
+            before,
+        };
+        let used = |daemon: &Daemon| daemon.usage().expect("it runs").cpu_seconds;
+        while used(&daemon) < 0.1 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+
+        daemon.kill();
+        daemon.running = start("exec sleep 1000").expect("there is a shell");
+
+        let after = daemon.usage().expect("it runs");
+        assert!(after.cpu_seconds >= 0.1, "{after:?}");
+        assert!(after.rss_peak_bytes > 0, "{after:?}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::host::Role;
 use crate::lab::Lab;
 use crate::plan;
-use crate::report::{Machine, Results};
+use crate::report::{Results, made};
 use crate::run::{self, Options, play};
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
@@ -76,9 +76,7 @@ pub(crate) struct WitnessArgs {
 /// Measures every link, or the bare pair; whether all tools agree.
 pub(crate) fn run(args: &WitnessArgs, programs: &Programs) -> Result<bool, Error> {
     let draft = args.out.as_deref().map(draft::begin).transpose()?;
-    let mut page = Report::new("Witnesses")
-        .fact("machine", Machine::here().to_string())
-        .fact("command", crate::programs::command());
+    let mut page = made(Report::new("Witnesses"));
     let mut agree = true;
     let links = args.links.iter().map(Some);
     let places: Vec<_> = if args.bare {

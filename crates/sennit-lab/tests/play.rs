@@ -464,6 +464,50 @@ fn a_daemon_that_ends_is_reported_with_its_last_words() {
     assert!(results.table().contains("the stars are wrong"));
 }
 
+/// Its server listens only after a while, and its client prints what a real one finds.
+const TESTER: &str = r#"#!/bin/sh
+case "$2" in
+server)
+    sleep 0.2
+    echo "Listening on $4 (UDP)." >&2
+    exec sleep 1000 ;;
+client)
+    shift 2
+    echo "$@" >&2
+    echo '{"goodput_bits_per_second": 8e6, "up": null, "down": null,
+        "rtt": {"loaded": {"p50_seconds": 0.01, "p95_seconds": 0.02, "p99_seconds": 0.03},
+            "jitter_seconds": 0.01},
+        "handshake": {"post_quantum_seconds": 0.012, "classic_seconds": 0.01}}' ;;
+esac
+"#;
+
+#[test]
+fn what_sennit_test_finds_on_a_link_are_figures_of_its_step() {
+    if !root() {
+        return;
+    }
+    let directory = Directory::new();
+    let steps = "
+        [[step]]
+        name = \"test\"
+        seconds = 1
+        traffic = [{ kind = \"test\", via = \"link:a\", arguments = [\"--connections\", \"3\"] }]
+    ";
+
+    let results = play_steps(&directory, TESTER, steps).expect("the links are as asked");
+
+    assert_eq!(results.failures(), Vec::<String>::new());
+    let figure = |figure| results.summary[0].figure(figure).expect("it was printed");
+    assert_eq!(figure(Figure::Goodput).median, 1e6);
+    assert!((figure(Figure::HandshakeRatio).median - 1.2).abs() < 1e-9);
+    let asked = std::fs::read_to_string(directory.0.join("out/step-01-1-program.txt"));
+    let asked = asked.expect("the client was started");
+    assert_eq!(
+        asked.trim(),
+        "203.0.113.10:5201 --json --connections 3 --duration 1"
+    );
+}
+
 #[test]
 fn traffic_that_fails_is_reported_and_the_rest_goes_on() {
     if !root() {

@@ -133,9 +133,23 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let traffic = |rest: &str| error(&format!("{step}[[step.traffic]]\n{rest}"));
     let fault = |rest: &str| error(&format!("{step}[[step.fault]]\n{rest}"));
 
+    assert!(traffic("kind = \"test\"\nvia = \"tunnel\"\n").contains("link:NAME"));
+    let published = "what = \"w\"\nby = \"b\"\nstep = \"s\"\nfigure = \"goodput\"\ntraffic = 2\n";
+    assert!(error(&format!("{step}[[published]]\n{published}")).contains("no traffic 2"));
     assert!(error(&format!("{LINK}rate_mbit = 0\n")).contains("rate_mbit"));
     assert!(error(&format!("{LINK}loss_percent = 100\n")).contains("outage"));
     assert!(error(&format!("{LINK}burst = 0.5\n")).contains("burst"));
+    for burst in ["inf", "nan"] {
+        let told = error(&format!("{LINK}loss_percent = 1\nburst = {burst}\n"));
+        assert!(told.contains("`burst` is a number"), "{told}");
+    }
+    let told = error(&format!("{LINK}loss_percent = 80\nburst = 3\n"));
+    assert!(told.contains("75 % is the most"), "{told}");
+    assert!(error(&format!("{LINK}lose_sizes = [[9, 8]]\n")).contains("least"));
+    assert!(error(&format!("{LINK}lose_sizes = []\nburst = 2\n")).contains("excludes"));
+    let udp = "kind = \"udp\"\nrate_mbit = 1\n";
+    assert!(traffic(&format!("{udp}grow = 9\n")).contains("delays"));
+    assert!(traffic(&format!("{udp}delays = true\ngrow = 90\n")).contains("1472"));
     assert!(error(&format!("{LINK}delay_ms = -1\n")).contains("delay_ms"));
     assert!(error(&format!("{LINK}queue_ms = 1\nqueue_bytes = 1\n")).contains("excludes"));
     assert!(error(&format!("{LINK}kind = \"veth\"\ndelay_ms = 1\n")).contains("veth"));
@@ -167,6 +181,8 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(fault("at_s = 1\nlink = \"a\"\naction = \"set\"\n").contains("belong together"));
     assert!(fault("at_s = 1\nlink = \"a\"\naction = \"restore\"\nfor_s = 1\n").contains("for_s"));
     assert!(fault("at_s = 1\nlink = \"a\"\naction = \"outage\"\ntimes = 2\n").contains("every_s"));
+    let mtu = "at_s = 1\nlink = \"a\"\naction = \"device_mtu\"\nmtu = 1600\n";
+    assert!(fault(mtu).contains("more than the 1500 of its link"));
     assert!(fault("at_s = -1\nlink = \"a\"\naction = \"outage\"\n").contains("within a day"));
 }
 
@@ -574,6 +590,9 @@ fn an_error_points_at_the_line() {
     assert!(error.contains("line 2"), "{error}");
 }
 
+/// What it says of each scenario.
+const READ_ME: &str = include_str!("../../../lab/README.md");
+
 #[test]
 fn the_shipped_scenarios_are_right() {
     let entries = ["/../../lab", "/../../lab/seeds"].map(|directory| {
@@ -593,6 +612,12 @@ fn the_shipped_scenarios_are_right() {
             let scenario = Scenario::parse(&text);
             let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             assert_eq!(path.file_stem(), Some(std::ffi::OsStr::new(&scenario.name)));
+            let seed = path.parent().is_some_and(|it| it.ends_with("seeds"));
+            let line = format!("| `{}.toml` |", scenario.name);
+            assert!(
+                seed || READ_ME.contains(&line),
+                "lab/README.md lacks {line}"
+            );
             names.push(scenario.name);
         }
     }

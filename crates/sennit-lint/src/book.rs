@@ -1,5 +1,6 @@
 //! The book in `docs/`, the decisions, and the pages at the root: links lead somewhere, Rust files
-//! that they name are there, chapters are short, and each is in the table of contents.
+//! that they name are there, chapters are short, each is in the table of contents, and each
+//! decision is cited where its choice stands.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,6 +20,8 @@ const MAP: usize = 200;
 
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 const DECISIONS: &str = "docs/decisions";
+/// What a decision says of which another took the place.
+const REPLACED: &str = "Replaced by [";
 
 /// What is wrong with the pages of the workspace at `root`; nothing where there are none.
 pub(crate) fn check(root: &Path) -> Vec<Finding> {
@@ -54,6 +57,7 @@ pub(crate) fn check(root: &Path) -> Vec<Finding> {
         }
     }
     findings.extend(contents(root));
+    findings.extend(uncited(root));
     findings
 }
 
@@ -61,14 +65,50 @@ pub(crate) fn check(root: &Path) -> Vec<Finding> {
 pub(crate) fn citations(root: &Path, source: &str) -> Vec<(usize, String)> {
     let mut wrong = Vec::new();
     for (index, line) in source.lines().enumerate() {
-        for after in line.split("docs/decisions/").skip(1) {
-            let number: String = after.chars().take_while(char::is_ascii_digit).collect();
-            if number.len() == 4 && !is_decided(root, &number) {
+        for number in cited(line) {
+            if !is_decided(root, &number) {
                 wrong.push((index + 1, format!("there is no decision {number}")));
             }
         }
     }
     wrong
+}
+
+/// Decisions that neither code nor a chapter cites, so that nobody who changes what was decided
+/// comes by them. What was replaced by another needs no citation.
+fn uncited(root: &Path) -> Vec<Finding> {
+    let sources = tree::rust_files(&root.join("crates")).into_iter();
+    let files = sources.chain(markdown(&root.join("docs/src")));
+    let texts = files.filter_map(|file| fs::read_to_string(file).ok());
+    let cited: BTreeSet<String> = texts.flat_map(|text| cited(&text)).collect();
+    let decisions = markdown(&root.join(DECISIONS)).into_iter();
+    let stale = decisions.filter(|page| {
+        let name = page.file_name().and_then(|name| name.to_str());
+        let number = name.and_then(|name| name.get(..4));
+        let stands = |number: &str| number.chars().all(|c| c.is_ascii_digit());
+        let is_lost = number.is_some_and(|number| stands(number) && !cited.contains(number));
+        is_lost
+            && !fs::read_to_string(page)
+                .unwrap_or_default()
+                .contains(REPLACED)
+    });
+    let finding = |file| Finding {
+        file,
+        line: 0,
+        message: "no code and no chapter cites it: name it where its choice stands".into(),
+    };
+    stale.map(finding).collect()
+}
+
+/// The numbers of decisions that a text names.
+fn cited(text: &str) -> Vec<String> {
+    let after = text.split("decisions/").skip(1);
+    let digits = |after: &str| -> String {
+        let digits = after.chars().take_while(char::is_ascii_digit);
+        digits.collect()
+    };
+    let numbers = after.map(digits);
+    numbers.filter(|number| number.len() == 4).collect()
 }
 
 fn is_decided(root: &Path, number: &str) -> bool {
@@ -85,7 +125,7 @@ fn most_lines(root: &Path, page: &Path) -> usize {
         MAP
     } else if page == Path::new("docs/src/config.md") {
         REFERENCE
-    } else if page.starts_with(DECISIONS) {
+    } else if page.starts_with(DECISIONS) && !page.ends_with("README.md") {
         DECISION
     } else {
         CHAPTER

@@ -1,4 +1,5 @@
-//! Whether we may give away what we link to: permissive licences only.
+//! Whether we may give away what we link to: permissive licences only. Why this is not cargo-deny
+//! is in docs/decisions/0037.
 
 use cargo_metadata::{Metadata, Package};
 use spdx::{Expression, LicenseReq, ParseMode};

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     }
     if findings.is_empty() {
         println!(
-            "layers, circles, purity, sizes, licences, comments, links: {} packages keep the rules",
+            "layers, circles, purity, sizes, licences, comments, links, decisions: {} packages keep the rules",
             metadata.packages.len()
         );
         ExitCode::SUCCESS

@@ -1,4 +1,5 @@
-//! What a pure crate may not say outside its tests: everything it depends on is an argument.
+//! What a pure crate may not say outside its tests: everything it depends on is an argument. Why
+//! this is not a list for clippy is in docs/decisions/0037.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned;

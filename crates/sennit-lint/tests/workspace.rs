@@ -32,6 +32,8 @@ const BROKEN: &[(&str, &str)] = &[
     ("tests/c.rs", "/// and more than that.\nfn f() {}\n"),
     ("docs/src/SUMMARY.md", "[a](a.md), [b](b.md)\n"),
     ("docs/src/a.md", "[c](a.md#c), `core/gone.rs`\n"),
+    ("docs/decisions/0001-a.md", "Replaced by [b](0002-b.md).\n"),
+    ("docs/decisions/0002-b.md", "\n"),
 ];
 
 fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -58,11 +60,12 @@ fn every_broken_rule_is_found_in_the_file_that_breaks_it() {
         .iter()
         .map(|finding| (finding.file.to_str(), finding.line));
     let expected = [
-        (Some("Cargo.toml"), 0),          // no licence
-        (Some("Cargo.toml"), 0),          // no [lints]
-        (Some("docs/src/SUMMARY.md"), 1), // no b.md
-        (Some("docs/src/a.md"), 1),       // no such file
-        (Some("docs/src/a.md"), 1),       // no such heading
+        (Some("Cargo.toml"), 0),               // no licence
+        (Some("Cargo.toml"), 0),               // no [lints]
+        (Some("docs/decisions/0002-b.md"), 0), // cited nowhere
+        (Some("docs/src/SUMMARY.md"), 1),      // no b.md
+        (Some("docs/src/a.md"), 1),            // no such file
+        (Some("docs/src/a.md"), 1),            // no such heading
         (Some("src/a/b/gone.rs"), 0),
         (Some("src/a/b.rs"), 0), // in a circle with c.rs
         (Some("src/a/b.rs"), 2),

@@ -11,17 +11,23 @@ use std::{
 /// A file to come: until it is published, what was there before stays.
 ///
 /// It is written beside the file (`FILE.draft.PID`) and takes its place in one step, with the owner
-/// and mode of what was there. Where nothing can be made beside a file that can be written, that is
-/// written when it is published. What is no plain file, such as `/dev/stdout`, is written as it
-/// stands.
+/// and mode of what was there. Between its beginning and its text nothing lies there: whatever ends
+/// a long measurement leaves no file behind. Where nothing can be made beside a file that can be
+/// written, that is written when it is published. What is no plain file, such as `/dev/stdout`, is
+/// written as it stands.
 #[derive(Debug)]
 pub struct Draft {
     path: PathBuf,
-    file: File,
-    /// Where it is written first.
-    beside: Option<PathBuf>,
-    /// What is to be written if there is no such place.
-    text: String,
+    place: Place,
+}
+
+/// Where its text goes first.
+#[derive(Debug)]
+enum Place {
+    /// Into a file of this name, which is there from the text to its publication.
+    Beside { name: PathBuf, is_there: bool },
+    /// Nowhere until it is published.
+    Kept { file: File, text: String },
 }
 
 impl Draft {
@@ -36,24 +42,29 @@ impl Draft {
         let before = fs::metadata(&path).ok();
         if before.as_ref().is_some_and(|it| !it.is_file()) {
             let file = in_place(&path)?;
-            return Ok(Self::of(path, file, None));
+            return Ok(Self::kept(path, file));
         }
         let beside = path.with_added_extension(format!("draft.{}", process::id()));
-        let (file, beside) = match create(&beside, before.as_ref()) {
-            Ok(file) => (file, Some(beside)),
-            Err(error) if before.is_some() && is_of_folder(&error) => (in_place(&path)?, None),
-            Err(error) => return Err(error),
-        };
-        Ok(Self::of(path, file, beside))
+        // Only to see whether it can be made.
+        let made = create(&beside, before.as_ref()).and_then(|_| fs::remove_file(&beside));
+        match made {
+            Ok(()) => {
+                let (name, is_there) = (beside, false);
+                let place = Place::Beside { name, is_there };
+                Ok(Self { path, place })
+            }
+            Err(error) if before.is_some() && is_of_folder(&error) => {
+                let file = in_place(&path)?;
+                Ok(Self::kept(path, file))
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    fn of(path: PathBuf, file: File, beside: Option<PathBuf>) -> Self {
-        Self {
-            path,
-            file,
-            beside,
-            text: String::new(),
-        }
+    fn kept(path: PathBuf, file: File) -> Self {
+        let text = String::new();
+        let place = Place::Kept { file, text };
+        Self { path, place }
     }
 
     /// Where the file will be.
@@ -77,13 +88,20 @@ impl Draft {
     ///
     /// There is no room.
     pub fn fill(&mut self, text: &str) -> io::Result<()> {
-        if self.beside.is_none() {
-            self.text = text.into();
-            return Ok(());
+        match &mut self.place {
+            Place::Kept { text: kept, .. } => {
+                *kept = text.into();
+                Ok(())
+            }
+            Place::Beside { name, is_there } => {
+                let before = fs::metadata(&self.path).ok();
+                let mut file = create(name, before.as_ref())?;
+                *is_there = true;
+                file.write_all(text.as_bytes())?;
+                // Else a power cut after it took its place could leave an empty file.
+                file.sync_all()
+            }
         }
-        self.file.write_all(text.as_bytes())?;
-        // Else a power cut after it took its place could leave an empty file.
-        self.file.sync_all()
     }
 
     /// Puts what was written in the file's place, also across a power cut.
@@ -92,8 +110,9 @@ impl Draft {
     ///
     /// The place is gone.
     pub fn publish(mut self) -> io::Result<()> {
-        let Some(beside) = &self.beside else {
-            return self.write_in_place();
+        let (beside, is_there) = match &mut self.place {
+            Place::Kept { file, text } => return write_in_place(file, text.as_bytes()),
+            Place::Beside { name, is_there } => (&*name, is_there),
         };
         match fs::rename(beside, &self.path) {
             // What a container has of its host is a mount, whose place nothing takes.
@@ -102,17 +121,16 @@ impl Draft {
             }
             renamed => renamed?,
         }
-        self.beside = None;
+        *is_there = false;
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
+}
 
-    fn write_in_place(&mut self) -> io::Result<()> {
-        let text = self.text.as_bytes();
-        match self.file.metadata()?.is_file() {
-            true => overwrite(&mut self.file, text),
-            false => self.file.write_all(text),
-        }
+fn write_in_place(file: &mut File, text: &[u8]) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => overwrite(file, text),
+        false => file.write_all(text),
     }
 }
 
@@ -168,9 +186,11 @@ fn is_of_folder(error: &io::Error) -> bool {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
+        if let Place::Beside { name, is_there } = &self.place
+            && *is_there
+        {
             // What is not wanted is of no use to anybody.
-            let _ = fs::remove_file(beside);
+            let _ = fs::remove_file(name);
         }
     }
 }
@@ -191,7 +211,9 @@ mod tests {
         };
         fs::write(&file, "before").expect("there is room");
 
-        drop(Draft::begin(&file).expect("it can be written"));
+        let begun = Draft::begin(&file).expect("it can be written");
+        assert_eq!(names(), 1, "who is killed now leaves nothing");
+        drop(begun);
         assert_eq!(fs::read_to_string(&file).expect("it is there"), "before");
         let draft = Draft::begin(&file).expect("it can be written");
         draft.finish("after").expect("there is room");
@@ -236,7 +258,7 @@ mod tests {
         fs::write(&path, "before, and longer").expect("there is room");
         let in_place = || {
             let file = OpenOptions::new().write(true).open(&path);
-            let mut draft = Draft::of(path.clone(), file.expect("it is ours"), None);
+            let mut draft = Draft::kept(path.clone(), file.expect("it is ours"));
             draft.fill("after").expect("it is kept");
             draft
         };

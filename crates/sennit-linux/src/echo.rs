@@ -3,11 +3,14 @@
 use std::{
     io::{self, Read as _},
     net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use sennit_packet::checksum::Sum;
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::helper::{self, Task};
 
 /// Type, code, checksum, identifier and number.
 const HEADER: usize = 8;
@@ -45,6 +48,20 @@ impl Echo {
         let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
         socket.bind_device(device.map(str::as_bytes))?;
         socket.connect(&SocketAddr::new(target, 0).into())?;
+        Ok(Self { socket, target })
+    }
+
+    /// A socket for pings to `target` through the tunnel of this daemon, by its helper, which has
+    /// the rights to open one.
+    ///
+    /// # Errors
+    /// If neither may open raw sockets.
+    pub fn open_inside(target: IpAddr) -> io::Result<Self> {
+        let Some(helper) = helper::engaged() else {
+            return Self::open(target, None);
+        };
+        let socket = helper.fetch(&Task::OpenEcho(target))?;
+        let socket = Socket::from(OwnedFd::from(socket));
         Ok(Self { socket, target })
     }
 
@@ -112,6 +129,12 @@ impl Echo {
             flow: u16::from_be_bytes([header[4], header[5]]),
             number: u16::from_be_bytes([header[6], header[7]]),
         })
+    }
+}
+
+impl From<Echo> for OwnedFd {
+    fn from(echo: Echo) -> Self {
+        echo.socket.into()
     }
 }
 

@@ -19,10 +19,13 @@ mod line;
 
 use std::{
     env,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io,
     net::IpAddr,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, OnceLock, PoisonError},
@@ -33,7 +36,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::line::Hook;
 pub(crate) use self::line::Line;
-use crate::{DeviceName, Error, User, error::Doing};
+use crate::{DeviceName, Error, User, as_owner_of, error::Doing};
 
 /// The one of this process.
 static HELPER: OnceLock<Helper> = OnceLock::new();
@@ -85,6 +88,8 @@ pub(crate) enum Task {
     ForwardBlockers,
     /// A file that becomes a queue of a TUN device goes with the answer.
     OpenTun,
+    /// A socket for pings to this address through the footprint's device goes with the answer.
+    OpenEcho(IpAddr),
     File(FileTask),
 }
 
@@ -95,6 +100,8 @@ pub(crate) enum FileTask {
     Entrust(Entrusted),
     /// The config goes with the answer.
     OpenConfig,
+    /// A file that the config named at the start goes with the answer.
+    OpenNamed(PathBuf),
     /// This text can be put in the place of the config; without one, nothing is to be.
     DraftConfig(Option<String>),
     /// What was drafted takes its place.
@@ -108,6 +115,7 @@ pub(crate) enum FileTask {
 pub(crate) struct Entrusted {
     pub(crate) user: User,
     pub(crate) config: PathBuf,
+    pub(crate) read: Vec<PathBuf>,
     pub(crate) removed: Vec<PathBuf>,
 }
 
@@ -138,16 +146,23 @@ pub fn dismiss() {
 }
 
 /// Has the helper read and replace the config for this process, which is about to become `user`,
-/// and remove these files when it is told to; whether it does so with the config. What the user may
-/// put something else in the place of is for himself to read and write.
+/// read the files that it names ([`open_named`]), and remove these when it is told to; whether it
+/// sees to the config. What the user may put something else in the place of is for himself to read
+/// and write.
 ///
 /// # Errors
 /// If there is no helper.
-pub fn entrust(user: User, config: &Path, removed: Vec<PathBuf>) -> Result<bool, Error> {
+pub fn entrust(
+    user: User,
+    config: &Path,
+    read: Vec<PathBuf>,
+    removed: Vec<PathBuf>,
+) -> Result<bool, Error> {
     let config = config.into();
     let task = FileTask::Entrust(Entrusted {
         user,
         config,
+        read,
         removed,
     });
     let keeps: bool = required()?.ask(&Task::File(task), None)?;
@@ -160,6 +175,32 @@ pub fn entrust(user: User, config: &Path, removed: Vec<PathBuf>) -> Result<bool,
 /// If it is not there, or its name leads elsewhere by now.
 pub fn open_config() -> io::Result<File> {
     Ok(required()?.fetch(&Task::File(FileTask::OpenConfig))?)
+}
+
+/// Opens a file for reading that the config names, by the helper if this process may not.
+///
+/// # Errors
+/// If neither may, or no regular file is there.
+pub fn open_named(path: &Path) -> io::Result<File> {
+    let own = as_owner_of(path, || open_regular(path, 0));
+    match (own, KEEPS_CONFIG.get()) {
+        (Err(error), Some(_)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let task = FileTask::OpenNamed(path.into());
+            Ok(required()?.fetch(&Task::File(task))?)
+        }
+        (opened, _) => opened,
+    }
+}
+
+/// Opens a regular file for reading. It waits for nobody who writes into a pipe.
+pub(crate) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let flags = flags | libc::O_NONBLOCK;
+    let file = options.read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
 }
 
 /// Whether the helper reads and replaces the config.

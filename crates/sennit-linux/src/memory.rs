@@ -12,3 +12,10 @@ pub fn keep_freed() {
         tracing::debug!("the allocator goes on giving freed memory back");
     }
 }
+
+/// Gives back what is freed and kept, so that what the process holds is what it uses. It takes
+/// milliseconds, in which other threads wait for memory.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    crate::sys::trim_freed_memory();
+}

@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
+    net::IpAddr,
     os::fd::{AsFd as _, OwnedFd},
     panic::{self, AssertUnwindSafe},
     process,
@@ -20,6 +21,7 @@ use self::custody::Custody;
 pub use self::custody::Judge;
 use crate::{
     ClassRoute, DeviceName, Error, Instance, MAX_ROUTED_CLASSES, confine,
+    echo::Echo,
     error::Doing,
     footprint::{Holding, Order},
     forward_blockers,
@@ -31,8 +33,9 @@ use crate::{
     wire,
 };
 
-/// Rules that lead packets to classes, at most: each is looked at for every packet of the host.
-const MOST_CLASS_RULES: usize = 1024;
+/// Rules that lead packets to classes, at most: two for each that a config may have. Each is looked
+/// at for every packet of the host.
+const MOST_CLASS_RULES: usize = 2048;
 
 /// Interface indices of the TUN devices that are up.
 pub(crate) type Devices = Arc<Mutex<BTreeSet<u32>>>;
@@ -125,6 +128,7 @@ impl Service {
             }
             Task::ForwardBlockers => return wire::value(forward_blockers()?),
             Task::OpenTun => self.given = Some(tun::open_driver()?.into()),
+            Task::OpenEcho(target) => self.given = Some(self.open_echo(target)?),
             Task::File(task) => return self.handle_file(task),
         }
         Ok(Value::Null)
@@ -140,6 +144,9 @@ impl Service {
             (_, None) => return Err(refused("see to files that nobody named")),
             (FileTask::OpenConfig, Some(custody)) => {
                 self.given = Some(custody.open_config()?.into());
+            }
+            (FileTask::OpenNamed(path), Some(custody)) => {
+                self.given = Some(custody.open_named(&path)?.into());
             }
             (FileTask::DraftConfig(text), Some(custody)) => custody.draft_config(text)?,
             (FileTask::PublishConfig, Some(custody)) => custody.publish_config()?,
@@ -166,6 +173,14 @@ impl Service {
         let index = Interface::lookup(&mut Netlink::open()?, device.as_str())?.index;
         self.attached.insert(device, index);
         Ok(())
+    }
+
+    /// A socket for pings through the device of the footprint and no other.
+    fn open_echo(&self, target: IpAddr) -> Result<OwnedFd, Error> {
+        let device = self.begun.as_ref();
+        let device = device.ok_or_else(|| refused("ping without a footprint"))?;
+        let echo = Echo::open(target, Some(device.as_str()));
+        Ok(echo.doing(|| format!("ping {target}"))?.into())
     }
 
     fn raise(&self, device: &DeviceName, mtu: u32) -> Result<u32, Error> {

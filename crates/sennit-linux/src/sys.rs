@@ -255,6 +255,15 @@ pub(crate) fn keep_freed_memory(bytes: libc::c_int) -> bool {
     }
 }
 
+/// `malloc_trim(3)`: whole pages of freed memory go back to the kernel.
+#[cfg(target_env = "gnu")]
+pub(crate) fn trim_freed_memory() {
+    // SAFETY: it takes its argument by value, and touches no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// `SO_ATTACH_REUSEPORT_CBPF`: a classic BPF program chooses the socket of the group that `socket`
 /// belongs to, for each packet.
 pub(crate) fn attach_reuseport_filter(

@@ -29,7 +29,6 @@ pub struct Arrivals {
     bytes: u64,
     duplicates: u64,
     reordered: u64,
-    too_old: u64,
     /// By number, the last [`KEPT`] delays by both clocks in nanoseconds, of those that arrived.
     delays: Vec<i64>,
     /// Differences between the delays of messages that were sent one after the other.
@@ -87,7 +86,6 @@ impl Default for Arrivals {
             bytes: 0,
             duplicates: 0,
             reordered: 0,
-            too_old: 0,
             delays: vec![0; KEPT as usize],
             ipdv: Times::default(),
             offsets: None,
@@ -151,7 +149,6 @@ impl Arrivals {
             return Some(true);
         }
         if self.next - number > WINDOW {
-            self.too_old += 1;
             return None;
         }
         let (word, bit) = place(number);

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use sennit_linux::poller::{Events, Interest, Poller};
 
 use crate::Schedule;
 
@@ -17,13 +17,16 @@ use crate::Schedule;
 const HEADER: usize = 8;
 /// The largest IP packet.
 const LARGEST: usize = 65_535;
-/// Who waits for less than this would wait for ever: zero means no timeout to the kernel.
-const SHORTEST_WAIT: Duration = Duration::from_micros(1);
+/// So many requests in a row without any answer are enough: even over a link that loses one packet
+/// in ten each way, seven in a thousand hosts would be given up.
+const UNANSWERED: u16 = 3;
 
 /// A socket that sends echo requests to one host.
 #[derive(Debug)]
 pub struct Echo {
     socket: OwnedFd,
+    /// A socket's own timeout is rounded up to the kernel's ticks of up to 10 ms.
+    poller: Poller,
     remote: SocketAddr,
     /// The kernel hands over everything of ICMP, and checksums are ours with IPv4.
     raw: bool,
@@ -44,8 +47,11 @@ impl Echo {
             Ok(socket) => (socket, false),
             Err(_) => (open(SocketType::RAW)?, true),
         };
+        let poller = Poller::new()?;
+        poller.add(&socket, 0, Interest::Read)?;
         Ok(Self {
             socket,
+            poller,
             remote: SocketAddr::new(remote, 0),
             raw,
             identity: std::process::id() as u16,
@@ -54,22 +60,19 @@ impl Echo {
     }
 
     /// The fastest of `count` round trips with so much payload, one after the other; `None` if
-    /// nothing came back in time.
+    /// nothing came back in time, for which no more than [`UNANSWERED`] are tried.
     pub fn fastest(
         &mut self,
         payload: usize,
         count: u16,
         patience: Duration,
     ) -> io::Result<Option<Duration>> {
-        let mut fastest = None;
-        for sequence in 1..=count {
+        fastest_of(count, |sequence| {
             let sent = Instant::now();
             self.send(sequence, payload)?;
             let answered = self.receive(sent + patience, |number| number == sequence)?;
-            let round_trip = answered.map(|(_, at)| at - sent);
-            fastest = fastest.into_iter().chain(round_trip).min();
-        }
-        Ok(fastest)
+            Ok(answered.map(|(_, at)| at - sent))
+        })
     }
 
     /// Round trips of `count` requests that leave when the schedule says, whatever is answered;
@@ -135,11 +138,8 @@ impl Echo {
         wanted: impl Fn(u16) -> bool,
     ) -> io::Result<Option<(u16, Instant)>> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let left = left.max(SHORTEST_WAIT);
-            set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
-            let received =
-                rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::empty());
+            let buffer = &mut self.buffer[..];
+            let received = rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT);
             let at = Instant::now();
             match received {
                 Ok((len, _)) => {
@@ -147,6 +147,10 @@ impl Echo {
                     if let Some(number) = number.filter(|number| wanted(*number)) {
                         return Ok(Some((number, at)));
                     }
+                }
+                Err(rustix::io::Errno::AGAIN) if at < until => {
+                    self.poller
+                        .wait(&mut Events::with_capacity(1), Some(until - at))?;
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -170,6 +174,21 @@ impl Echo {
         let is_answer = kind == if is_v4 { 0 } else { 129 };
         (ours && is_answer).then(|| u16::from_be_bytes([s0, s1]))
     }
+}
+
+/// The fastest of `count` tries, which are numbered from one.
+fn fastest_of(
+    count: u16,
+    mut round_trip: impl FnMut(u16) -> io::Result<Option<Duration>>,
+) -> io::Result<Option<Duration>> {
+    let mut fastest = None;
+    for sequence in 1..=count {
+        fastest = fastest.into_iter().chain(round_trip(sequence)?).min();
+        if fastest.is_none() && sequence >= UNANSWERED {
+            break;
+        }
+    }
+    Ok(fastest)
 }
 
 /// That of RFC 1071.
@@ -221,6 +240,22 @@ mod tests {
     }
 
     #[test]
+    fn who_answers_nothing_is_not_asked_again_and_again() {
+        let asked = |answers: fn(u16) -> Option<Duration>| {
+            let mut asked = 0;
+            let found = fastest_of(10, |sequence| {
+                asked = sequence;
+                Ok(answers(sequence))
+            });
+            (asked, found.expect("it can be reached"))
+        };
+        assert_eq!(asked(|_| None), (UNANSWERED, None));
+        // One answer is enough to go on.
+        let late = asked(|sequence| (sequence == 3).then_some(PATIENCE));
+        assert_eq!(late, (10, Some(PATIENCE)));
+    }
+
+    #[test]
     fn each_request_of_a_series_has_its_round_trip() {
         let Some(mut echo) = here(HERE[0]) else {
             return;
@@ -229,6 +264,23 @@ mod tests {
         let round_trips = echo.series(56, schedule, 20, PATIENCE);
         let round_trips = round_trips.expect("this host can be reached");
         assert!(round_trips.iter().all(Option::is_some), "{round_trips:?}");
+    }
+
+    /// The kernel's own timeout of a socket ends with one of its ticks, up to 10 ms later.
+    #[test]
+    fn a_wait_for_an_answer_ends_when_it_should() {
+        let Some(mut echo) = here(HERE[0]) else {
+            return;
+        };
+        let wait = Duration::from_millis(1);
+        let mut least = Duration::MAX;
+        for _ in 0..20 {
+            let start = Instant::now();
+            let answer = echo.receive(start + wait, |_| false);
+            assert_eq!(answer.expect("the socket is sound"), None);
+            least = least.min(start.elapsed());
+        }
+        assert!((wait..wait * 2).contains(&least), "{least:?}");
     }
 
     #[test]

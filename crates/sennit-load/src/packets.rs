@@ -21,7 +21,7 @@ use sennit_linux::poller::{Events, Interest, Poller, set_timer_slack};
 use sennit_linux::udp::{BATCH_SIZE, LinkSocket, RecvMeta, Transmit, UDP_BUFFER};
 use sennit_netem::Direction;
 
-pub use stream::{STAMP, Stream, Streamed, stream};
+pub use stream::{PLACES, STAMP, Stream, Streamed, stream};
 
 /// Packets per second that any machine can.
 const FIRST_RATE: f64 = 20_000.0;
@@ -62,10 +62,19 @@ struct Attempt {
     asked: f64,
     sent: u64,
     received: u64,
+    /// From the first packet until no more were sent.
     seconds: f64,
+    /// From then until the last one arrived: what waited in queues when the sender stopped was not
+    /// carried in the sender's time.
+    arriving: f64,
 }
 
 impl Attempt {
+    /// Packets carried.
+    fn per_second(&self) -> f64 {
+        self.received as f64 / self.seconds.max(self.arriving)
+    }
+
     fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
@@ -82,7 +91,7 @@ impl Attempt {
 /// The most packets per second of which almost none was lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Most {
-    /// Packets that arrived.
+    /// Packets that arrived in each second until the last one did.
     pub per_second: f64,
     /// Packets sent at that rate.
     pub sent: u64,
@@ -108,7 +117,7 @@ pub fn measure(
         attempt(sender, receiver, rate, number)
     })?;
     Ok(found.best.map(|best| Most {
-        per_second: best.received as f64 / best.seconds,
+        per_second: best.per_second(),
         sent: best.sent,
         lost: best.lost(),
         attempts: found.attempts,
@@ -149,7 +158,7 @@ fn search(
         if passes
             && found
                 .best
-                .is_none_or(|best| outcome.received >= best.received)
+                .is_none_or(|best| outcome.per_second() >= best.per_second())
         {
             found.best = Some(outcome);
         }
@@ -236,17 +245,22 @@ fn attempt(
     // The sender's count, once it has ended.
     const RUNNING: u64 = u64::MAX;
     let sent = AtomicU64::new(RUNNING);
+    let start = Instant::now();
     thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let outcome = sender.send(rate, number);
+            let outcome = sender.send(rate, number, start);
             let count = outcome.as_ref().map_or(0, |(count, _)| *count);
             sent.store(count, Ordering::Release);
             outcome
         });
-        let mut received = 0;
+        let (mut received, mut last) = (0, start);
         loop {
             let runs = receiver.receive(SILENCE)?;
-            received += receiver.count(runs, number);
+            let came = receiver.count(runs, number);
+            if came > 0 {
+                received += came;
+                last = Instant::now();
+            }
             let sent = sent.load(Ordering::Acquire);
             if sent != RUNNING && (runs == 0 || received >= sent) {
                 break;
@@ -258,17 +272,18 @@ fn attempt(
             sent,
             received,
             seconds: took.as_secs_f64(),
+            arriving: (last - start).as_secs_f64(),
         })
     })
 }
 
 impl Sender {
     /// How many packets the kernel took, and in what time.
-    fn send(&mut self, rate: f64, number: u64) -> io::Result<(u64, Duration)> {
+    fn send(&mut self, rate: f64, number: u64, start: Instant) -> io::Result<(u64, Duration)> {
         set_timer_slack(SLACK)?;
         let mut packet = vec![0; self.bytes];
         packet[..8].copy_from_slice(&number.to_be_bytes());
-        let (start, mut sent) = (Instant::now(), 0);
+        let mut sent = 0;
         loop {
             let elapsed = start.elapsed();
             let due = (rate * elapsed.min(ATTEMPT).as_secs_f64()) as u64;
@@ -357,6 +372,7 @@ mod tests {
                 sent: sent as u64,
                 received: sent.min(limit) as u64,
                 seconds: 1.0,
+                arriving: 1.0,
             })
         }
     }
@@ -378,6 +394,24 @@ mod tests {
             assert!((0.95..=1.001).contains(&share), "{share} of {limit}");
             assert!(lost_above);
         }
+    }
+
+    #[test]
+    fn what_leaves_a_queue_later_is_carried_in_the_time_that_it_takes() {
+        let (limit, queue) = (100e3, 40e3);
+        let (best, _) = found(|asked| {
+            let received = asked.min(limit + queue);
+            Ok(Attempt {
+                asked,
+                sent: asked as u64,
+                received: received as u64,
+                seconds: 1.0,
+                arriving: received / limit,
+            })
+        });
+
+        let share = best.per_second() / limit;
+        assert!((0.95..=1.001).contains(&share), "{share} of {limit}");
     }
 
     #[test]
@@ -428,6 +462,7 @@ mod tests {
                 sent: 100,
                 received: 99,
                 seconds: 1.0,
+                arriving: 1.0,
             })
         });
 

@@ -32,6 +32,9 @@ const DELAY_TOLERANCE: f64 = 0.3e-3;
 /// Standard deviations that chance may take: one false alarm in 16 000 checks.
 const CONFIDENCE: f64 = 4.0;
 
+/// What is said where a link could lose nothing at all and pass.
+const TOO_FEW: &str = "too few probes to tell";
+
 /// Half a second of small packets.
 pub const DELAY_BURST: Burst = Burst {
     count: 100,
@@ -126,14 +129,26 @@ impl Check {
     #[must_use]
     pub fn words(&self) -> [String; 3] {
         let (scale, unit) = self.property.scale();
-        [self.asked, self.measured, self.tolerance]
-            .map(|value| format!("{:.3} {unit}", value * scale))
+        let [asked, measured, mut tolerance] = [self.asked, self.measured, self.tolerance]
+            .map(|value| format!("{:.3} {unit}", value * scale));
+        if !self.tells() {
+            tolerance = format!("{tolerance}: {TOO_FEW}");
+        }
+        [asked, measured, tolerance]
     }
 
-    /// Whether the link is as asked.
+    /// Whether nothing is known that speaks against the link.
     #[must_use]
     pub fn passes(&self) -> bool {
         (self.measured - self.asked).abs() <= self.tolerance
+    }
+
+    /// Whether a link that is not as asked would have been found out. Where so few packets should
+    /// be lost that chance may spare all of them, one that loses none passes as well.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        let spares_all = self.asked > 0.0 && self.tolerance >= self.asked;
+        !self.passes() || self.property != Property::Loss || !spares_all
     }
 }
 
@@ -142,7 +157,11 @@ impl fmt::Display for Check {
         let (scale, unit) = self.property.scale();
         let [asked, measured, tolerance] =
             [self.asked, self.measured, self.tolerance].map(|value| value * scale);
-        let verdict = if self.passes() { "ok" } else { "WRONG" };
+        let verdict = match self.passes() {
+            true if self.tells() => "ok",
+            true => TOO_FEW,
+            false => "WRONG",
+        };
         let (link, direction, property) = (&self.link, self.direction, self.property);
         write!(
             f,
@@ -370,7 +389,12 @@ impl Subject<'_> {
         let queue = rate.map_or(Duration::ZERO, |rate| {
             rate.time_for(self.config.queue_limit())
         });
-        queue + self.config.delay * 2
+        let trace = self.config.trace.as_ref();
+        let by_trace = trace.map_or(Duration::ZERO, |trace| {
+            let [_, most] = trace.delays();
+            trace.longest_silence() + most
+        });
+        queue + self.config.delay * 2 + by_trace + self.config.jitter.reach()
     }
 }
 
@@ -388,8 +412,10 @@ pub fn loss_tolerance(loss: &Loss, ratio: f64, count: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use sennit_netem::Bitrate;
+    use sennit_netem::{Bitrate, Step, Trace};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -454,6 +480,33 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_that_chance_could_spare_is_not_called_good() {
+        let verdict = |percent: f64, mbit| {
+            let config = Config {
+                rate: Some(Bitrate::mbit(mbit)),
+                loss: Loss::Random(percent / 100.0),
+                ..Config::default()
+            };
+            let subject = subject(&config);
+            let burst = subject.loss_burst(100 * MS / 1000).expect("it is fixed");
+            let lossless = Config {
+                loss: Loss::None,
+                ..config.clone()
+            };
+            let arrived = through(&lossless, burst, Duration::ZERO).len();
+            let check = subject.loss(burst, arrived).expect("it is fixed");
+            (check.passes(), check.tells(), check.to_string())
+        };
+        // At 100 Mbit/s ten thousand probes fit into the second of a check.
+        let (passes, tells, text) = verdict(0.1, 100);
+        assert!(passes && !tells && text.ends_with(TOO_FEW), "{text}");
+        let (passes, tells, text) = verdict(1.0, 100);
+        assert!(!passes && tells && text.ends_with("WRONG"), "{text}");
+        let (passes, tells, text) = verdict(0.0, 100);
+        assert!(passes && tells && text.ends_with("ok"), "{text}");
+    }
+
+    #[test]
     fn much_jitter_hides_no_wrong_rate() {
         let asked = Config {
             rate: Some(Bitrate::mbit(20)),
@@ -474,6 +527,39 @@ mod tests {
             let check = subject.rate(burst, &through(config, burst, Duration::ZERO));
             assert_eq!(check.passes(), is_good, "{check}");
         }
+    }
+
+    /// What came after a silence, or with more than the usual delay, was not waited for, and a link
+    /// that lost nothing seemed to.
+    #[test]
+    fn whatever_moves_a_link_nothing_comes_later_than_the_longest_way() {
+        let slow = Step {
+            delay: 400 * MS,
+            ..Step::at(100 * MS, Bitrate::mbit(20))
+        };
+        let silent = [Step::held(700 * MS), Step::held(200 * MS)];
+        let steps = [slow].into_iter().chain(silent).collect();
+        let trace = Trace::new("moves", steps).expect("a step sends");
+        let config = Config {
+            delay: 5 * MS,
+            jitter: Jitter {
+                spread: 60 * MS,
+                reorder: true,
+                ..Jitter::NONE
+            },
+            ..Config::default()
+        }
+        .moving(Arc::new(trace));
+        let subject = subject(&config);
+        let arrivals = through(
+            &config,
+            subject.loss_burst(MS).expect("it is fixed"),
+            Duration::ZERO,
+        );
+        let longest = arrivals.iter().map(|arrival| arrival.delay).max();
+        let longest = longest.expect("some arrive");
+        assert!(longest > 1250 * MS, "{longest:?}");
+        assert!(longest <= subject.longest_way(), "{longest:?}");
     }
 
     #[test]

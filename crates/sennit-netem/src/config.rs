@@ -92,7 +92,15 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Losses of this overall `ratio` that come in bursts of `length` packets on average.
+    /// The largest ratio that can be lost in bursts of `length` packets on average: between two of
+    /// them at least one arrives.
+    pub fn most_in_bursts(length: f64) -> f64 {
+        let length = length.max(1.0);
+        length / (length + 1.0)
+    }
+
+    /// Losses of this overall `ratio`, at most [`Self::most_in_bursts`], that come in bursts of
+    /// `length` packets on average.
     pub fn bursts(ratio: f64, length: f64) -> Self {
         let r = 1.0 / length.max(1.0);
         let p = (r * ratio / (1.0 - ratio)).min(1.0);

@@ -23,7 +23,8 @@
 //! ```
 //!
 //! A caller hands packets in with [`Link::handle_packet`], sleeps until [`Link::poll_timeout`], and
-//! then drains [`Link::poll_output`]. [`Link::set_config`] changes a link while packets are in it,
+//! then drains [`Link::poll_output`]; one who may be late has [`Link::poll_arrival`] say when each
+//! packet arrived. [`Link::set_config`] changes a link while packets are in it,
 //! and a [`Trace`] makes it move by itself. A [`LinkSpec`] is both directions, and can be read from
 //! a short text.
 

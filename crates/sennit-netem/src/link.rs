@@ -163,6 +163,11 @@ impl<P> Link<P> {
 
     /// The next packet that has arrived by `now`.
     pub fn poll_output(&mut self, now: Instant) -> Option<P> {
+        self.poll_arrival(now).map(|(_, packet)| packet)
+    }
+
+    /// The next packet that has arrived by `now`, and when it did, however late that is asked.
+    pub fn poll_arrival(&mut self, now: Instant) -> Option<(Instant, P)> {
         self.advance(now);
         if self.flight.peek()?.0.arrival > now {
             return None;
@@ -170,7 +175,7 @@ impl<P> Link<P> {
         let Reverse(flying) = self.flight.pop()?;
         self.counters.delivered += 1;
         self.counters.delivered_bytes += flying.len as u64;
-        Some(flying.packet)
+        Some((flying.arrival, flying.packet))
     }
 
     /// When the next packet may arrive; polling earlier is harmless.
@@ -315,9 +320,13 @@ impl<P> Link<P> {
         self.flight.push(Reverse(flying));
     }
 
-    /// Of a packet that leaves at `left`.
+    /// Of what leaves at `left` or, where packets overtake each other, later.
     fn least_delay(&self, left: Instant) -> Duration {
-        let extra = self.step(left).map_or(Duration::ZERO, |step| step.delay);
+        let extra = match &self.config.trace {
+            Some(trace) if self.config.jitter.reorder => trace.delays()[0],
+            Some(trace) => trace.at(self.elapsed(left)).delay,
+            None => Duration::ZERO,
+        };
         (self.config.delay + extra).saturating_sub(self.config.jitter.reach())
     }
 

@@ -21,6 +21,9 @@ const OPPORTUNITY: u64 = 1500;
 /// Bounds the memory of a script that is read: a day in steps of 10 ms.
 const STEPS_MAX: usize = 8_640_000;
 
+/// The longest period. At any rate, what such a script carries fits the numbers that count it.
+const PERIOD_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// What becomes of packets whose turn it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Passage {
@@ -100,6 +103,8 @@ pub struct Trace {
     work: u128,
     /// The time of a period in which the configured rate holds.
     nominal: Duration,
+    /// The least and the most extra delay of all that leaves.
+    delays: [Duration; 2],
 }
 
 /// Its name stands for thousands of steps.
@@ -126,9 +131,11 @@ impl Trace {
         let mut period = Duration::ZERO;
         for step in &steps {
             starts.push(period);
-            period = period
-                .checked_add(step.span)
-                .ok_or_else(|| BadTrace("the steps take too long".into()))?;
+            let longer = period.checked_add(step.span);
+            period = longer.filter(|it| *it <= PERIOD_MAX).ok_or_else(|| {
+                let days = PERIOD_MAX.as_secs() / (24 * 3600);
+                BadTrace(format!("the steps take more than {days} days"))
+            })?;
         }
         let sends = |step: &&Step| step.passage != Passage::Held;
         let rated = steps.iter().filter(sends);
@@ -137,10 +144,12 @@ impl Trace {
             .iter()
             .filter(sends)
             .filter(|step| step.rate.is_none());
+        let delays = || steps.iter().filter(sends).map(|step| step.delay);
         Ok(Self {
             name: name.into(),
             work: work.sum(),
             nominal: nominal.map(|step| step.span).sum(),
+            delays: [delays().min(), delays().max()].map(Option::unwrap_or_default),
             steps,
             starts,
             period,
@@ -218,6 +227,25 @@ impl Trace {
     /// After this time it begins anew.
     pub fn period(&self) -> Duration {
         self.period
+    }
+
+    /// The least and the most extra delay of all that leaves.
+    pub fn delays(&self) -> [Duration; 2] {
+        self.delays
+    }
+
+    /// The longest time in which nothing leaves.
+    pub fn longest_silence(&self) -> Duration {
+        let (mut longest, mut silence) = (Duration::ZERO, Duration::ZERO);
+        // The silence at the end goes on with that at the beginning.
+        for step in self.steps.iter().chain(&self.steps) {
+            silence = match step.passage {
+                Passage::Held => silence + step.span,
+                Passage::Open | Passage::Lost => Duration::ZERO,
+            };
+            longest = longest.max(silence);
+        }
+        longest
     }
 
     /// What leaves in a period on average; `None` if that depends on the link's own rate.
@@ -419,11 +447,40 @@ mod tests {
             ("1,5\n1,0,0,held,7", "line 2"),
             ("1,-5", "line 1"),
             ("1,0", "no step lets"),
+            ("9e18,1000000\n9e18,1000000", "more than 366 days"),
+            ("31622401,1000000", "more than 366 days"),
             ("99999999999999", "too late"),
         ] {
             let error = Trace::read("file", text).expect_err(text).to_string();
             assert!(error.contains(reason), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn the_longest_script_at_the_highest_rate_can_be_counted() {
+        let text = "15811200,1000000\n15811200,\n";
+        let trace = Trace::read("table", text).expect("it takes 366 days");
+
+        let bits = Bitrate::bps(u64::MAX);
+        let sent = trace.bytes_between(Duration::ZERO, PERIOD_MAX, Some(bits));
+        assert_eq!(sent, u64::MAX, "more than anybody counts");
+        let done = trace.finish(Duration::ZERO, work_of(125_000_000_000), Some(bits));
+        assert_eq!(done, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_longest_silence_may_go_on_where_the_script_begins_anew() {
+        let of = |held: [u64; 4]| {
+            let step = |(index, &span): (usize, &u64)| match index % 2 {
+                0 => Step::held(Duration::from_millis(span)),
+                _ => Step::at(Duration::from_millis(span), Bitrate::mbit(8)),
+            };
+            let steps = held.iter().enumerate().map(step);
+            let steps = steps.chain([Step::held(MS * 2)]).collect();
+            Trace::new("silent", steps).expect("a step sends")
+        };
+        assert_eq!(of([3, 1, 4, 1]).longest_silence(), MS * 5);
+        assert_eq!(of([3, 1, 7, 1]).longest_silence(), MS * 7);
     }
 
     #[test]

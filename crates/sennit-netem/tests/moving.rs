@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
-use sennit_netem::{Bitrate, Config, Link, Passage, Queue, Step, Trace};
+use sennit_netem::{Bitrate, Config, Jitter, Link, Passage, Queue, Step, Trace};
 
 const HEADER: usize = 14;
 const LEN: usize = 1250 - HEADER;
@@ -109,6 +109,52 @@ fn a_delay_steps_without_reordering() {
     let seen = arrivals(&mut link, start);
     assert!(seen.iter().map(|(_, at)| *at).eq(expected), "{seen:?}");
     assert!(seen.iter().map(|(number, _)| *number).eq(0..5));
+}
+
+/// The first one was taken for the next that arrives, and the second one came as late as it.
+#[test]
+fn where_the_delay_falls_a_packet_that_may_overtakes_in_time() {
+    let start = Instant::now();
+    let step = |span, delay| Step {
+        delay: ms(delay),
+        ..Step::at(ms(span), Bitrate::mbit(1))
+    };
+    let mut config = following([step(15, 40), step(85, 0)]);
+    config.delay = ms(20);
+    config.jitter.reorder = true;
+    let mut link = Link::new(config, 1);
+    for number in 0..2 {
+        link.handle_packet(LEN, number, start)
+            .expect("the queue has room");
+    }
+
+    assert_eq!(arrivals(&mut link, start), [(1, ms(40)), (0, ms(70))]);
+}
+
+#[test]
+fn whoever_asks_late_hears_when_packets_arrived() {
+    let start = Instant::now();
+    let config = Config {
+        delay: ms(20),
+        jitter: Jitter {
+            spread: ms(10),
+            ..Jitter::NONE
+        },
+        ..following([Step::at(ms(10), Bitrate::mbit(1))])
+    };
+    let mut links = [(); 2].map(|()| Link::new(config.clone(), 1));
+    for link in &mut links {
+        for number in 0..10 {
+            link.handle_packet(LEN, number, start)
+                .expect("the queue has room");
+        }
+    }
+
+    let [in_time, late] = &mut links;
+    let late: Vec<_> = std::iter::from_fn(|| late.poll_arrival(start + ms(1000))).collect();
+    let in_time = arrivals(in_time, start);
+    let in_time = in_time.into_iter().map(|(number, at)| (start + at, number));
+    assert!(in_time.eq(late));
 }
 
 #[test]

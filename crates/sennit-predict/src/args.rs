@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use sennit_engine::{BadCode, Fec};
 use sennit_netem::{Bitrate, Config, Direction, LinkSpec, Loss};
 
-use crate::load::{Load, Tunnel};
+use crate::load::{Load, PACKET_NUMBER, Tunnel};
 use crate::medium::{Counts, ETHERNET_MTU, Ip, Medium};
 use crate::{PredictError, Prediction, predict};
 
@@ -14,8 +14,6 @@ use crate::{PredictError, Prediction, predict};
 const NEAR_MS: f64 = 1.0;
 /// What `sennit` puts into a packet unless its config says otherwise.
 const INNER_MTU: usize = 1400;
-/// Packet numbers of two bytes are enough for 32,767 packets in flight.
-const PACKET_NUMBER: u8 = 2;
 
 /// Predict what links carry, from the sizes of headers alone
 #[derive(Debug, Args)]
@@ -131,7 +129,7 @@ pub struct QuicArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = clap::value_parser!(u8).range(0..=20))]
     connection_id: u8,
     /// Bytes of packet numbers
-    #[arg(long, value_name = "BYTES", default_value_t = PACKET_NUMBER, value_parser = clap::value_parser!(u8).range(1..=4))]
+    #[arg(long, value_name = "BYTES", default_value_t = PACKET_NUMBER as u8, value_parser = clap::value_parser!(u8).range(1..=4))]
     packet_number: u8,
     /// Packets that one acknowledgement is for
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -182,7 +180,7 @@ pub struct TunnelArgs {
     #[arg(long, value_name = "CODE", default_value = "off", value_parser = fec)]
     pub fec: Fec,
     /// Bytes of packet numbers: 1 up to 127 packets in flight, 2 up to 32767
-    #[arg(long, value_name = "BYTES", default_value_t = PACKET_NUMBER, value_parser = clap::value_parser!(u8).range(1..=4))]
+    #[arg(long, value_name = "BYTES", default_value_t = PACKET_NUMBER as u8, value_parser = clap::value_parser!(u8).range(1..=4))]
     packet_number: u8,
     /// Bytes of options in each inner TCP segment; timestamps take 12
     #[arg(long, value_name = "BYTES", default_value_t = 12, value_parser = clap::value_parser!(u8).range(0..=40))]

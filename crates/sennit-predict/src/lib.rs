@@ -27,7 +27,7 @@ mod sweep;
 mod text;
 
 pub use args::{HeadersWord, Inner, LoadArgs, MediumArgs, PredictArgs, SweepArgs, What};
-pub use load::{Answer, Cell, Load, Tunnel};
+pub use load::{Answer, Cell, Load, PACKET_NUMBER, Tunnel};
 pub use medium::{Counts, Ip, Medium, Packet, Part};
 pub use outcome::{LinkFigures, Prediction, predict};
 pub use sweep::{Fit, Point, Sweep};
@@ -73,6 +73,12 @@ pub enum PredictError {
     /// A link without a rate carries anything.
     #[error("link {0} has no rate")]
     NoRate(String),
+    /// A link follows a script, or its delay varies where a time is predicted.
+    #[error("link {0} moves: only what stands still can be predicted")]
+    Moves(String),
+    /// A medium that both directions share has one rate and one loss.
+    #[error("link {0}: with --half-duplex both directions are alike")]
+    Unlike(String),
     /// It depends on what is lost.
     #[error("--fec: `auto` sends as much as losses ask for: write the code, like rlc:1/8")]
     AutoFec,

@@ -19,6 +19,8 @@ const FRAGMENT: usize = 8;
 /// A STREAM frame in the middle of a stream of up to 1 GiB: type, stream, offset of four bytes; the
 /// last frame of a packet has no length (RFC 9000 §19.8).
 const STREAM_FRAME: usize = 1 + 1 + 4;
+/// Packet numbers of two bytes are enough for 32,767 packets in flight.
+pub const PACKET_NUMBER: usize = 2;
 /// An ACK frame without gaps: type, largest number of four bytes, delay of two, count, first range.
 const ACK_FRAME: usize = 1 + 4 + 2 + 1 + 1;
 
@@ -112,7 +114,7 @@ impl Load {
     pub fn quic() -> Self {
         Self::Quic {
             connection_id: 8,
-            packet_number: 2,
+            packet_number: PACKET_NUMBER,
             datagram: 1452,
             ack_every: 2,
         }

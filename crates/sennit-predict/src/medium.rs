@@ -101,6 +101,17 @@ pub enum Counts {
     Packets,
 }
 
+impl Counts {
+    /// The bytes of a packet that it counts.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::Wire => "on the wire, with preamble, padding and gap",
+            Self::Frames => "of Ethernet frames without their check sequence",
+            Self::Packets => "of IP packets",
+        }
+    }
+}
+
 /// What carries IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Medium {

@@ -123,7 +123,7 @@ pub fn predict(
         schema: SCHEMA,
         what: format!("{} over {}", load.name(), medium.name()),
         goodput_bits_per_second: goodputs.sum(),
-        efficiency: sums.payload / sums.taken(),
+        efficiency: sums.payload / sums.taken(1.0),
         payload_bytes: cell.payload,
         wire_bytes,
         answer_bytes,
@@ -146,9 +146,11 @@ struct Sums {
 }
 
 impl Sums {
-    /// What a cell takes of the direction of its data.
-    fn taken(&self) -> f64 {
-        self.forth + self.repairs + if self.half_duplex { self.back } else { 0.0 }
+    /// What a cell takes of the direction of its data. Only for the share of it that arrives
+    /// something comes back.
+    fn taken(&self, arrives: f64) -> f64 {
+        let back = if self.half_duplex { self.back } else { 0.0 };
+        self.forth + self.repairs + back * arrives
     }
 
     /// The share that is not sent again, of a cell whose packets are sent again so many times.
@@ -163,10 +165,10 @@ impl Sums {
         link: &LinkSpec,
         direction: Direction,
     ) -> Result<LinkFigures, PredictError> {
-        let rate = |config: &Config| {
-            let rate = config.rate.map(|rate| rate.as_bps() as f64);
-            rate.ok_or_else(|| PredictError::NoRate(link.to_string()))
-        };
+        if self.half_duplex && link.up != link.down {
+            return Err(PredictError::Unlike(link.to_string()));
+        }
+        let rate = |config: &Config| steady_rate(config, link);
         let forth = link.way(direction);
         let (there, home) = (rate(forth)?, rate(link.way(direction.reverse()))?);
         let loss = forth.loss.ratio().unwrap_or(0.0);
@@ -175,8 +177,8 @@ impl Sums {
             Some(code) => self.first_time(repairs::missing(code, loss) / (1.0 - loss)),
             None => (1.0 - loss).powi(together as i32),
         };
-        let by_data = there / self.taken();
-        let by_answers = home / self.back;
+        let by_data = there / self.taken(arrives);
+        let by_answers = home / (self.back * arrives);
         let limited_by_answers = !self.half_duplex && by_answers < by_data;
         let cells = if limited_by_answers {
             by_answers
@@ -192,6 +194,15 @@ impl Sums {
             limited_by_answers,
         })
     }
+}
+
+/// The rate of a direction that stands still, in bits per second.
+pub(crate) fn steady_rate(config: &Config, link: &LinkSpec) -> Result<f64, PredictError> {
+    if config.trace.is_some() {
+        return Err(PredictError::Moves(link.to_string()));
+    }
+    let rate = config.rate.map(|rate| rate.as_bps() as f64);
+    rate.ok_or_else(|| PredictError::NoRate(link.to_string()))
 }
 
 #[cfg(test)]
@@ -266,6 +277,41 @@ mod tests {
         let medium = Medium::default();
         let narrow = mbit(&Load::tcp(), &medium, &["100:0.5/1"]);
         assert_near(narrow, 0.5 * 1448.0 / 45.0);
+    }
+
+    #[test]
+    fn only_what_arrives_is_acknowledged() {
+        let medium = Medium::default();
+        // The way back is as full as without loss, and carries as many acknowledgements.
+        let narrow = mbit(&Load::tcp(), &medium, &["100:0.5/1/20%"]);
+        assert_near(narrow, 0.5 * 1448.0 / 45.0);
+        let shared = Medium {
+            half_duplex: true,
+            ..medium
+        };
+        let taken = 1538.0 + 0.8 * 45.0;
+        let lossy = mbit(&Load::tcp(), &shared, &["10/1/20%"]);
+        assert_near(lossy, 14480.0 / taken * 0.8);
+    }
+
+    #[test]
+    fn what_moves_or_is_no_shared_medium_is_no_prediction() {
+        let predicted = |link: &str, half_duplex| {
+            let medium = Medium {
+                half_duplex,
+                ..Medium::default()
+            };
+            let links = [link.parse().expect("a link")];
+            predict(&Load::tcp(), &medium, &links, Direction::Up).err()
+        };
+        // The acknowledgements of the second would take a way that moves.
+        for link in ["lte/20", "10:lte/20"] {
+            let error = predicted(link, false);
+            assert!(matches!(error, Some(PredictError::Moves(_))), "{error:?}");
+        }
+        let unlike = Some(PredictError::Unlike("10:2/5".into()));
+        assert_eq!(predicted("10:2/5", true), unlike);
+        assert_eq!(predicted("10/5±2", false), None);
     }
 
     #[test]

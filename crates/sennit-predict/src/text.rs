@@ -95,12 +95,13 @@ impl Prediction {
                 self.payload_bytes, self.answer_bytes
             ),
             false => format!(
-                "{} x {:.2} %",
+                "{} x {}",
                 rate(link.rate_bits_per_second),
-                self.efficiency * 100.0
+                self.efficiency_where(*arrives)
             ),
         };
-        if *arrives < 1.0 {
+        // What does not arrive is not acknowledged, so it is no part of that limit.
+        if *arrives < 1.0 && !limited_by_answers {
             let which = match self.repairs.is_empty() {
                 true => "that arrive",
                 false => "that is not sent again",
@@ -109,6 +110,23 @@ impl Prediction {
         }
         let _ = write!(sum, " = {}", rate(link.goodput_bits_per_second));
         line(text, &format!("link {name}"), &sum);
+    }
+
+    /// Payload against bytes where this share of what is sent arrives, and only that is
+    /// acknowledged.
+    fn efficiency_where(&self, arrives: f64) -> String {
+        let (payload, sent) = (
+            self.payload_bytes,
+            self.wire_bytes as f64 + self.repair_bytes,
+        );
+        let back = self.answer_bytes;
+        match self.half_duplex && back > 0.0 && arrives < 1.0 {
+            true => format!(
+                "{payload} / ({sent:.1} + {back:.1} x {:.2} %)",
+                arrives * 100.0
+            ),
+            false => format!("{:.2} %", self.efficiency * 100.0),
+        }
     }
 }
 
@@ -163,6 +181,16 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_lossy_shared_medium_is_explained_by_what_is_acknowledged() {
+        let text = explained(true, "10/5/20%");
+        let sum = "10.00 Mbit/s x 1448 / (1538.0 + 45.0 x 80.00 %) x 80.00 % that arrive = 7.36";
+        assert!(text.contains(sum), "{text}");
+        let narrow = explained(false, "100:0.5/5/20%");
+        let sum = "1448 bytes of payload for 45.0 bytes on the way back = 16.09 Mbit/s";
+        assert!(narrow.contains(sum), "{narrow}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The frame of every plot: axes, grid, legend, and a pen.
+//! The frame of every plot: axes, grid, legend, and a pen. Why no crate of others draws it is in
+//! docs/decisions/0038.
 
 use std::fmt::Write as _;
 

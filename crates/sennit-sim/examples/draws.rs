@@ -7,8 +7,9 @@
 //! A set is that of its number for ever, so several people can share the work and look at one set
 //! again (`goodput` takes its links as they are printed). Each set runs with 1 and 4 flows, down
 //! and up; the first seconds do not count. "Best" is the best link alone, "sum" what all carry
-//! alone, both with the same flows and no tunnel; "wires" is what the links could carry. The last
-//! lines are the shares over all runs.
+//! alone, both with the same flows and no tunnel; "wires" is what the links could carry. All are
+//! measured in the same time of links that move. The last lines are the shares over all runs: where
+//! no tunnel came up it carried nothing, and the exit code is 1.
 
 use std::{
     num::NonZeroUsize,
@@ -21,7 +22,7 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
-use sennit_sim::{Dice, Direction, Kind, LinkSpec, Trial, TrialError};
+use sennit_sim::{Dice, Direction, Kind, LinkSpec, Trial, TrialError, seconds};
 
 #[derive(Parser)]
 struct Args {
@@ -39,11 +40,11 @@ struct Args {
     #[arg(long, value_enum, default_value = "quic")]
     kind: KindArg,
     /// Virtual seconds before those that count
-    #[arg(long, default_value_t = 30.0)]
-    after: f64,
+    #[arg(long, default_value = "30", value_parser = seconds)]
+    after: Duration,
     /// Virtual seconds that count
-    #[arg(long, default_value_t = 15.0)]
-    seconds: f64,
+    #[arg(long, default_value = "15", value_parser = seconds)]
+    seconds: Duration,
     /// Runs at the same time
     #[arg(long, default_value = "1")]
     jobs: NonZeroUsize,
@@ -74,12 +75,17 @@ struct Run {
 
 /// What came of it, in Mbit/s.
 struct Figures {
-    sennit: f64,
+    /// Nothing if no tunnel came up.
+    sennit: Result<f64, TrialError>,
     alone: Vec<f64>,
     wires: f64,
 }
 
 impl Figures {
+    fn sennit(&self) -> f64 {
+        *self.sennit.as_ref().unwrap_or(&0.0)
+    }
+
     fn best(&self) -> f64 {
         self.alone.iter().copied().fold(0.0, f64::max)
     }
@@ -103,7 +109,7 @@ fn main() -> ExitCode {
         "set", "flows", "Sennit", "best", "sum", "wires"
     );
     let next = AtomicUsize::new(0);
-    let figures = Mutex::new(Vec::new());
+    let (figures, refused) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..args.jobs.get() {
             scope.spawn(|| {
@@ -114,7 +120,10 @@ fn main() -> ExitCode {
                             let mut all = figures.lock().unwrap_or_else(PoisonError::into_inner);
                             all.push(result);
                         }
-                        Err(error) => println!("{:4} {}: {error}", run.set, names(&run.links)),
+                        Err(error) => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            println!("{:4} {}: {error}", run.set, names(&run.links));
+                        }
                     }
                 }
             });
@@ -122,7 +131,11 @@ fn main() -> ExitCode {
     });
     let figures = figures.into_inner().unwrap_or_else(PoisonError::into_inner);
     summarise(&figures, args.enough);
-    ExitCode::SUCCESS
+    let all_have_figures = figures.iter().all(|figures| figures.sennit.is_ok());
+    match all_have_figures && refused.into_inner() == 0 {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 fn runs(args: &Args) -> Vec<Run> {
@@ -157,8 +170,8 @@ fn trial(args: &Args, seed: u64, streams: u16, direction: Direction) -> Trial {
         },
         direction,
         streams,
-        warm_up: Duration::from_secs_f64(args.after),
-        span: Duration::from_secs_f64(args.seconds),
+        warm_up: args.after,
+        span: args.seconds,
         seed,
     }
 }
@@ -168,8 +181,8 @@ fn measure(run: &Run) -> Result<Figures, TrialError> {
     let alone = links.iter().enumerate();
     let alone = alone.map(|(index, link)| trial.plain(link, index));
     Ok(Figures {
-        sennit: trial.run(links)?.goodput,
         alone: alone.collect::<Result<_, _>>()?,
+        sennit: trial.beside_plain(links),
         wires: links.iter().map(|link| wire(trial, link)).sum(),
     })
 }
@@ -191,8 +204,11 @@ fn wire(trial: &Trial, link: &LinkSpec) -> f64 {
 
 fn print(run: &Run, figures: &Figures, enough: f64) {
     let flows = format!("{} {}", run.trial.streams, run.trial.direction);
-    let (best, sum) = (figures.best(), figures.sum());
-    let Figures { sennit, wires, .. } = *figures;
+    let (sennit, best, sum) = (figures.sennit(), figures.best(), figures.sum());
+    let wires = figures.wires;
+    if let Err(error) = &figures.sennit {
+        println!("{:4} {flows:8} {error}", run.set);
+    }
     println!(
         "{:4} {flows:8} {sennit:8.2} {best:8.2} {sum:8.2} {wires:8.2}  {:7.2}  {:6.2}  {}{}",
         run.set,
@@ -213,7 +229,7 @@ fn summarise(figures: &[Figures], limit: f64) {
         return;
     }
     let ratios = |of: fn(&Figures) -> f64| {
-        let mut ratios: Vec<_> = figures.iter().map(|f| f.sennit / of(f)).collect();
+        let mut ratios: Vec<_> = figures.iter().map(|f| f.sennit() / of(f)).collect();
         ratios.sort_by(f64::total_cmp);
         ratios
     };
@@ -224,6 +240,11 @@ fn summarise(figures: &[Figures], limit: f64) {
         "\n{} runs, {share:.1} % at {limit} of the best link or more",
         best.len()
     );
+    let failed = figures.iter().filter(|figures| figures.sennit.is_err());
+    match failed.count() {
+        0 => {}
+        failed => println!("{failed} of them had no tunnel, and count as 0"),
+    }
     println!(
         "{:10} {:>6} {:>6} {:>6} {:>6} {:>6}",
         "share of", "least", "1 %", "10 %", "median", "most"

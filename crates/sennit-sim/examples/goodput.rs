@@ -10,7 +10,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, ValueEnum};
 use sennit_engine::facts::TunnelStatus;
-use sennit_sim::{Direction, Kind, LinkSpec, Trial, TrialError};
+use sennit_sim::{Direction, Kind, LinkSpec, Trial, TrialError, seconds};
 
 #[derive(Parser)]
 struct Args {
@@ -20,11 +20,11 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     streams: u16,
     /// Virtual time that counts
-    #[arg(long, default_value_t = 10.0)]
-    seconds: f64,
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    seconds: Duration,
     /// Virtual time before it
-    #[arg(long, default_value_t = 2.0)]
-    warm_up: f64,
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    warm_up: Duration,
     /// How they send
     #[arg(long, value_enum, default_value = "tcp")]
     kind: KindArg,
@@ -35,7 +35,7 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Runs with consecutive seeds, averaged
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
     /// Over each link alone without a tunnel
     #[arg(long)]
@@ -44,8 +44,8 @@ struct Args {
     #[arg(long)]
     status: bool,
     /// Print what both ends know of the paths each so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    every: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    every: Option<Duration>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -106,7 +106,7 @@ fn mean(
     args: &Args,
     goodput: impl Fn(Trial) -> Result<f64, TrialError>,
 ) -> Result<f64, TrialError> {
-    let mut seeds = args.seed..args.seed + args.runs;
+    let mut seeds = (0..args.runs).map(|run| args.seed.wrapping_add(run));
     let sum = seeds.try_fold(0.0, |sum, seed| Ok(sum + goodput(trial(seed, args))?))?;
     Ok(sum / args.runs as f64)
 }
@@ -119,15 +119,15 @@ fn trial(seed: u64, args: &Args) -> Trial {
         },
         direction: args.direction,
         streams: args.streams,
-        warm_up: Duration::from_secs_f64(args.warm_up),
-        span: Duration::from_secs_f64(args.seconds),
+        warm_up: args.warm_up,
+        span: args.seconds,
         seed,
     }
 }
 
 fn run(links: &[LinkSpec], trial: &Trial, args: &Args) -> Result<f64, TrialError> {
     let outcome = match args.every {
-        Some(seconds) => trial.watch(links, Duration::from_secs_f64(seconds), print_status),
+        Some(every) => trial.watch(links, every, print_status),
         None => trial.run(links),
     }?;
     if args.status {

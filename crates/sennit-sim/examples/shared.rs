@@ -18,6 +18,8 @@ use sennit_netem::Queue;
 use sennit_sim::{Direction, Kind, LinkSpec, Transfer, World, class};
 
 const MS: Duration = Duration::from_millis(1);
+/// A ping whose answer takes longer was lost.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Parser)]
 struct Args {
@@ -36,7 +38,7 @@ struct Args {
     #[arg(long)]
     quic: bool,
     /// Flows of bulk
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     streams: u16,
     /// Virtual time that counts
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
@@ -138,10 +140,11 @@ fn play(text: &str, links: &[LinkSpec], seed: u64, args: &Args) {
     let span = args.every.map_or(MS * args.seconds * 1000, |ms| MS * ms);
     let mut left = MS * args.seconds * 1000;
     while !left.is_zero() {
+        let span = span.min(left);
         let so_far = transfer.pings().len();
         let carried = transfer.measure(&mut world, span);
         goodput += carried * span.as_secs_f64() / f64::from(args.seconds);
-        left = left.saturating_sub(span);
+        left -= span;
         if args.every.is_some() {
             let late = transfer.pings();
             let late = late[so_far..]
@@ -171,10 +174,8 @@ fn play(text: &str, links: &[LinkSpec], seed: u64, args: &Args) {
         let (one, other): (f64, f64) = (one.iter().sum(), other.iter().sum());
         println!("{one:.2} Mbit/s one way, {other:.2} the other");
     }
-    let all = transfer.pings();
-    // The last may have no answer yet.
-    let waiting = (400 / args.ping_ms).max(1) as usize;
-    let all = &all[before..all.len().saturating_sub(waiting).max(before)];
+    transfer.end_pings(&mut world, PATIENCE);
+    let all = &transfer.pings()[before..];
     let mut answered: Vec<f64> = all
         .iter()
         .filter(|rtt| **rtt != Duration::MAX)

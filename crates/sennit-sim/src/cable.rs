@@ -255,8 +255,7 @@ impl Way {
         if let Some(repeat) = self.repeats.pop_front_if(|(at, _)| *at <= now) {
             return Some(repeat);
         }
-        let at = self.link.poll_timeout()?;
-        let wire = self.link.poll_output(now)?;
+        let (at, wire) = self.link.poll_arrival(now)?;
         if let Some(after) = repeats_after {
             self.repeats.push_back((at + after, wire.clone()));
         }
@@ -267,5 +266,31 @@ impl Way {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let repeat = self.repeats.front().map(|(at, _)| *at);
         self.link.poll_timeout().into_iter().chain(repeat).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first of what a busy machine found was stamped with the least delay that it could have.
+    #[test]
+    fn a_machine_that_looks_late_hears_when_packets_arrived() {
+        let start = Instant::now();
+        let ms = Duration::from_millis(1);
+        let link: LinkSpec = "10/40±20".parse().expect("a link");
+        let [mut quick, mut late] = [(); 2].map(|()| {
+            let mut way = Way::new(link.up.clone(), 1, start);
+            let ends = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+            (0..5).for_each(|number| way.inject(ends, ends, &[0; 100], start + ms * number));
+            way
+        });
+        let mut in_time = Vec::new();
+        while let Some(now) = quick.poll_timeout() {
+            in_time.extend(quick.poll_output(None, now).map(|(at, _)| at));
+        }
+        let found = std::iter::from_fn(|| late.poll_output(None, start + ms * 1000));
+        let found: Vec<Instant> = found.map(|(at, _)| at).collect();
+        assert_eq!(found, in_time);
     }
 }

@@ -3,9 +3,10 @@
 //! A run is a seed and a span of virtual time. Its world has a hub and two to four sites, each with
 //! two or three links and a class of any policy and delivery. Every few hundred milliseconds
 //! something goes wrong there or is mended. Now and then a machine stands still, its calendar
-//! jumps, a site lies about who it is, one has more to send than its best link carries, or a config
-//! is reloaded. All ends are looked at after each step. A run that breaks a rule says which, when,
-//! and what had happened before, and the same seed breaks it again.
+//! jumps, a site lies about who it is, one has more to send than its best link carries, a config is
+//! reloaded, or a site is revoked and joins anew. All ends are looked at after each step. A run
+//! that breaks a rule says which, when, and what had happened before, and the same seed breaks it
+//! again.
 
 mod drafts;
 mod faults;
@@ -58,6 +59,12 @@ pub struct Summary {
     pub best_link: Vec<u32>,
     /// Tunnels that came up.
     pub tunnels: u64,
+    /// Tunnels that moved to another address of the hub.
+    pub moved: u64,
+    /// How often a site that was revoked joined anew.
+    pub invited: u64,
+    /// How often the keys of one connection were renewed, at most.
+    pub renewed: u64,
     /// How long it took, each time that there was a way and no tunnel that carried, until one did;
     /// in steps of 100 ms.
     pub back: Vec<Duration>,
@@ -148,14 +155,14 @@ impl Log {
 }
 
 impl World {
-    /// Takes down what the edge said, and forgets it; how many tunnels came up meanwhile.
+    /// Takes down what the edge said, and forgets it.
     ///
     /// # Errors
     /// If a reload cost a class its tunnel that the config still has.
-    fn hear(&mut self, log: &mut Log) -> Result<u64, String> {
-        let mut up = 0;
+    fn hear(&mut self, log: &mut Log, summary: &mut Summary) -> Result<(), String> {
         for (at, event) in std::mem::take(&mut self.edge_events) {
-            up += u64::from(matches!(event, EdgeEvent::TunnelUp { .. }));
+            summary.tunnels += u64::from(matches!(event, EdgeEvent::TunnelUp { .. }));
+            summary.moved += u64::from(matches!(event, EdgeEvent::TunnelMoved { .. }));
             log.note(at, format!("the edge: {event:?}"));
             if let EdgeEvent::TunnelDown { class, reason } = event
                 && class != GUEST
@@ -165,7 +172,7 @@ impl World {
             }
         }
         self.told_mtu.clear();
-        Ok(up)
+        Ok(())
     }
 
     /// Takes down which tunnels the hub lost, and forgets all that it said.

@@ -3,13 +3,14 @@
 use std::{net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
-use sennit_engine::{EdgeEvent, Grant, HubEvent, Local, Received, SocketId};
+use sennit_engine::{EdgeEvent, Grant, HubEvent, Local, Origin, Received, RequestId, SocketId};
 use sennit_netem::Direction;
 use sennit_packet::gso::VirtioNetHdr;
 
 use crate::{
     Arrival, CREDENTIAL, TooBig, World,
     cable::{Cable, Wire},
+    happenings::REVOKED,
     setup::{hub_address, inner_address, site_name},
 };
 
@@ -45,7 +46,7 @@ impl World {
     fn enter_edge(&mut self, header: &VirtioNetHdr, packet: &[u8]) {
         let now = self.edge_turns.clock_at(self.now);
         self.edge
-            .handle_packet(header, packet, None, now)
+            .handle_packet(header, packet, Origin::Main, now)
             .expect("the edge carries all classes");
     }
 
@@ -124,6 +125,14 @@ impl World {
         }
     }
 
+    /// Grants a site a tunnel, unless it is revoked.
+    fn admit(&mut self, request: RequestId, site: u8, now: Instant) {
+        match self.revoked == Some(site.into()) {
+            true => self.hub.refuse(request, 403, REVOKED, now),
+            false => self.hub.grant(request, grant(site), now),
+        }
+    }
+
     /// Drains the hub, which takes it to be `now`.
     pub(crate) fn settle_hub(&mut self, now: Instant) {
         while let Some(event) = self.hub.poll_event(now) {
@@ -136,7 +145,7 @@ impl World {
                 match self.refuses {
                     _ if self.is_slow_to_grant => {}
                     Some((status, reason)) => self.hub.refuse(request, status, reason, now),
-                    None => self.hub.grant(request, grant(bearer.as_deref()), now),
+                    None => self.admit(request, site_number(bearer.as_deref()), now),
                 }
             }
             self.hub_events.push((self.elapsed(), event));
@@ -181,9 +190,13 @@ impl World {
     }
 }
 
-/// What an edge gets that showed the number of its site, or nothing if that is the first.
-fn grant(bearer: Option<&str>) -> Grant {
-    let number: u8 = bearer.map_or(0, |number| number.parse().expect("a site shows its number"));
+/// The number that the edge of a site shows, or nothing if it is the first.
+fn site_number(bearer: Option<&str>) -> u8 {
+    bearer.map_or(0, |number| number.parse().expect("a site shows its number"))
+}
+
+/// What the edge of a site gets.
+fn grant(number: u8) -> Grant {
     let mut credential = CREDENTIAL;
     credential[0] += number;
     Grant {

@@ -8,9 +8,12 @@ use sennit_netem::{Bitrate, Config, Nat, NatConfig};
 
 use crate::{
     Clock, World,
-    setup::{edge_seed, hub_config, new_edge, new_hub},
+    setup::{edge_seed, hub_config, new_edge, new_hub, site_name},
     turns::Turns,
 };
+
+/// Why the hub has nothing to do with a site.
+pub(crate) const REVOKED: &str = "the site is revoked";
 
 impl World {
     /// Changes both directions of a link while it runs.
@@ -184,6 +187,19 @@ impl World {
             ..hub_config()
         };
         self.hub.change(config, self.hub_turns.clock_at(self.now));
+    }
+
+    /// The hub ends all tunnels of the site, and grants it none any more.
+    pub(crate) fn revoke(&mut self) {
+        self.revoked = Some(self.site);
+        let now = self.hub_turns.clock_at(self.now);
+        self.hub.expel(&site_name(self.site), REVOKED, now);
+        self.settle();
+    }
+
+    /// The site that is revoked may have tunnels again.
+    pub(crate) fn invite(&mut self) {
+        self.revoked = None;
     }
 
     /// Replaces the hub by a fresh one with the same identity, as a restart does.

@@ -46,13 +46,13 @@ use cable::Wire;
 pub use dice::Dice;
 use exchange::received;
 pub use sennit_netem::{BadSpec, Direction, LinkSpec};
-use setup::{REKEY, edge_config, hub_address, new_edge, new_hub};
+use setup::{REKEY, edge_config, hub_address, new_hub};
 pub use site::Site;
 pub use strangers::{Persistent, first_packets};
 pub use tls::{Authority, HUB_NAME};
 pub use traffic::{EDGE, SERVER, Stream, number, udp};
 pub use transfer::{Kind, Transfer};
-pub use trial::{Outcome, Trial, TrialError};
+pub use trial::{Outcome, Trial, TrialError, seconds};
 pub use turns::Clock;
 use turns::Turns;
 
@@ -124,6 +124,8 @@ pub struct World {
     pub lost_from: Option<SocketAddr>,
     /// Requests for tunnels go unanswered.
     pub is_slow_to_grant: bool,
+    /// The number of the site that is revoked.
+    revoked: Option<usize>,
     hub_turns: Turns,
 }
 
@@ -288,16 +290,6 @@ impl World {
         Self::unplugged(links, config, authority, seed, start).plug_in()
     }
 
-    /// A world of one class in which either end renews its keys after so many packets.
-    pub fn with_rekey(links: &[LinkSpec], packets: u64, seed: u64, start: Instant) -> Self {
-        let config = edge_config(vec![class("default", Policy::Bond)], Classifier::default());
-        let mut world = Self::unplugged(links, config, Authority::new(), seed, start);
-        world.rekey.packets = packets;
-        world.hub = new_hub(&world.authority, world.rekey, seed, start);
-        world.edge = new_edge(&world.config, &world.authority, world.rekey, seed, start);
-        world.plug_in()
-    }
-
     fn with_edge(
         links: &[LinkSpec],
         config: EdgeConfig,
@@ -322,7 +314,14 @@ impl World {
     ) -> Self {
         Self {
             hub: new_hub(&authority, REKEY, seed, start),
-            sites: vec![Site::new([0; 2], links, config, &authority, seed, start)],
+            sites: vec![Site::new(
+                [0; 2],
+                links,
+                config,
+                (&authority, REKEY),
+                seed,
+                start,
+            )],
             site: 0,
             rekey: REKEY,
             authority,
@@ -342,6 +341,7 @@ impl World {
             lost_to: None,
             lost_from: None,
             is_slow_to_grant: false,
+            revoked: None,
             hub_turns: Turns::new(2 * seed + 1, start),
         }
     }

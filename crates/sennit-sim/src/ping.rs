@@ -1,7 +1,7 @@
 //! A ping beside other traffic: a small packet each so often, and its echo.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -18,11 +18,20 @@ type Ping = (Instant, Option<Duration>);
 
 /// All pings so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answers(Rc<RefCell<Vec<Ping>>>);
+pub(crate) struct Answers {
+    all: Rc<RefCell<Vec<Ping>>>,
+    /// No more of them leave.
+    ended: Rc<Cell<bool>>,
+}
 
 impl Answers {
+    /// No ping leaves any more; answers are taken.
+    pub(crate) fn end(&self) {
+        self.ended.set(true);
+    }
+
     pub(crate) fn round_trips(&self) -> Vec<Duration> {
-        let all = self.0.borrow();
+        let all = self.all.borrow();
         all.iter()
             .map(|(_, answer)| answer.unwrap_or(Duration::MAX))
             .collect()
@@ -48,7 +57,7 @@ impl Pinger {
 
 impl Endpoint for Pinger {
     fn handle_packet(&mut self, packet: &[u8], now: Instant) {
-        let mut all = self.answers.0.borrow_mut();
+        let mut all = self.answers.all.borrow_mut();
         let asked = number(packet).and_then(|number| all.get_mut(number as usize));
         if let Some((sent, answer)) = asked {
             answer.get_or_insert(now - *sent);
@@ -56,17 +65,17 @@ impl Endpoint for Pinger {
     }
 
     fn poll_packet(&mut self, now: Instant) -> Option<Vec<u8>> {
-        if now < self.next {
+        if self.poll_timeout().is_none_or(|next| now < next) {
             return None;
         }
         self.next += self.every;
-        let mut all = self.answers.0.borrow_mut();
+        let mut all = self.answers.all.borrow_mut();
         all.push((now, None));
         Some(udp(EDGE, SERVER, PORT, all.len() as u32 - 1, LEN))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.next)
+        (!self.answers.ended.get()).then_some(self.next)
     }
 
     fn received(&self) -> u64 {

@@ -23,7 +23,7 @@ impl Trial {
         plain.run(start + self.warm_up);
         let before = plain.received();
         plain.run(start + self.warm_up + self.span);
-        Ok((plain.received() - before) as f64 * 8.0 / self.span.as_secs_f64() / 1e6)
+        Ok(self.mbit(plain.received() - before))
     }
 }
 

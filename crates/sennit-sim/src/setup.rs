@@ -5,14 +5,14 @@ use std::{
     time::Instant,
 };
 
-use sennit_core::{ClassId, Classifier};
+use sennit_core::{ClassId, Classifier, Policy};
 use sennit_engine::{
     ClassConfig, Edge, EdgeConfig, Hub, HubClasses, HubConfig, Issuer, LinkLabel, Purpose, Rekey,
     Settings, SiteId,
 };
 
 use crate::{
-    EDGE,
+    EDGE, LinkSpec, World, class,
     tls::{self, Authority},
 };
 
@@ -23,6 +23,31 @@ pub(crate) const REKEY: Rekey = Rekey {
 };
 /// Where the hub listens.
 const HUB: &str = "203.0.113.1:443";
+const OTHER: &str = "203.0.113.2:443";
+
+impl World {
+    /// A world of one class in which either end renews its keys after so many packets.
+    pub fn with_rekey(links: &[LinkSpec], packets: u64, seed: u64, start: Instant) -> Self {
+        let config = edge_config(vec![class("default", Policy::Bond)], Classifier::default());
+        let world = Self::unplugged(links, config, Authority::new(), seed, start);
+        world.renewing(packets).plug_in()
+    }
+
+    /// This world, whose links are not up yet, with ends that renew their keys after so many
+    /// packets.
+    pub(crate) fn renewing(mut self, packets: u64) -> Self {
+        self.rekey.packets = packets;
+        self.hub = new_hub(&self.authority, self.rekey, self.seed, self.now);
+        self.edge = new_edge(
+            &self.config,
+            &self.authority,
+            self.rekey,
+            self.seed,
+            self.now,
+        );
+        self
+    }
+}
 
 pub(crate) fn edge_config(classes: Vec<ClassConfig>, classifier: Classifier) -> EdgeConfig {
     EdgeConfig {
@@ -92,6 +117,11 @@ pub(crate) fn settings(rekey: Rekey, seed: u64, salt: u8) -> Settings {
 
 pub(crate) fn hub_address() -> SocketAddr {
     HUB.parse().expect("a valid address")
+}
+
+/// Another address of the hub, for worlds that have one.
+pub(crate) fn other_address() -> SocketAddr {
+    OTHER.parse().expect("a valid address")
 }
 
 /// The inner address of a site's edge.

@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sennit_engine::{Edge, EdgeConfig, EdgeEvent, LinkLabel, Local, SocketId};
+use sennit_engine::{Edge, EdgeConfig, EdgeEvent, LinkLabel, Local, Rekey, SocketId};
 
 use crate::{
     Arrival, Authority, LinkSpec, World,
     cable::Cable,
     exchange::received,
-    setup::{REKEY, edge_seed, label, new_edge},
+    setup::{edge_seed, label, new_edge},
     turns::Turns,
 };
 
@@ -44,14 +44,14 @@ impl Site {
         [sites, others]: [usize; 2],
         links: &[LinkSpec],
         config: EdgeConfig,
-        authority: &Authority,
+        (authority, rekey): (&Authority, Rekey),
         seed: u64,
         start: Instant,
     ) -> Self {
         let cable = |(index, link)| Cable::new(others + index, link, seed, start);
         let own = edge_seed(seed, sites);
         Self {
-            edge: new_edge(&config, authority, REKEY, own, start),
+            edge: new_edge(&config, authority, rekey, own, start),
             at_edge: VecDeque::new(),
             edge_events: Vec::new(),
             config,
@@ -137,7 +137,8 @@ impl World {
             ..config
         };
         let place = [sites, others];
-        let site = Site::new(place, links, config, &self.authority, self.seed, self.now);
+        let how = (&self.authority, self.rekey);
+        let site = Site::new(place, links, config, how, self.seed, self.now);
         self.sites.push(site);
         self.look_at(sites);
         for link in 0..links.len() {

@@ -63,7 +63,7 @@ pub struct Stream {
     /// How long each packet took.
     arrived: BTreeMap<u32, Duration>,
     last_arrival: Instant,
-    /// Longest time without an arrival.
+    /// Longest time without an arrival, that at the end of a run included.
     pub longest_gap: Duration,
     /// Packets that arrived a second time.
     pub duplicates: u32,
@@ -125,6 +125,7 @@ impl Stream {
         }
         world.run(end - world.now());
         self.take(world);
+        self.longest_gap = self.longest_gap.max(end - self.last_arrival);
     }
 
     /// Waits for what is still on its way.
@@ -180,5 +181,28 @@ impl Stream {
     /// Packets sent.
     pub fn sent(&self) -> u32 {
         self.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sennit_core::Policy;
+
+    use super::*;
+
+    #[test]
+    fn a_silence_that_lasts_to_the_end_is_a_gap() {
+        let link: crate::LinkSpec = "20/10".parse().expect("a link");
+        let mut world = World::new(&[link], Policy::Bond, 1, Instant::now());
+        assert!(world.connect(1));
+        let second = Duration::from_secs(1);
+        let mut stream = Stream::new(second / 100, 100, world.now());
+        stream.run(&mut world, second);
+        assert!(stream.longest_gap < second / 10, "{:?}", stream.longest_gap);
+
+        world.blackhole(0, true);
+        stream.run(&mut world, second * 2);
+
+        assert!(stream.longest_gap > second * 19 / 10);
     }
 }

@@ -55,6 +55,8 @@ pub enum TrialError {
 
 /// Each flow costs memory and time.
 const MAX_STREAMS: u16 = 1024;
+/// A ping that is not answered this long after the measured time is lost.
+const PING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What came of it.
 #[derive(Clone, Debug)]
@@ -96,10 +98,72 @@ impl Trial {
         every: Duration,
         mut see: impl FnMut(f64, &[TunnelStatus]),
     ) -> Result<Outcome, TrialError> {
-        self.check(links.len())?;
         if every.is_zero() {
             return Err(TrialError::NoTime);
         }
+        let (mut world, mut transfer) = self.connect(treatment, links)?;
+        transfer.run(&mut world, self.warm_up);
+        let (end, before) = (world.now() + self.span, transfer.received());
+        while world.now() < end {
+            let span = every.min(end - world.now());
+            let goodput = transfer.measure(&mut world, span);
+            see(goodput, &self.status(&mut world));
+        }
+        Ok(self.outcome(&transfer, &mut world, before))
+    }
+
+    /// Runs over all of `links` at once, in a class that treats its packets so, beside a ping from
+    /// the edge to the server each `every` in the same class. With what came of the flows come the
+    /// round trips of the pings that left in the measured time; a lost one has none.
+    pub fn run_beside_ping(
+        &self,
+        treatment: Treatment,
+        links: &[LinkSpec],
+        every: Duration,
+    ) -> Result<(Outcome, Vec<Option<Duration>>), TrialError> {
+        if every.is_zero() {
+            return Err(TrialError::NoTime);
+        }
+        let (mut world, transfer) = self.connect(treatment, links)?;
+        let mut transfer = transfer.with_ping(every, world.now());
+        transfer.run(&mut world, self.warm_up);
+        let (before, first) = (transfer.received(), transfer.pings().len());
+        transfer.run(&mut world, self.span);
+        let outcome = self.outcome(&transfer, &mut world, before);
+        transfer.end_pings(&mut world, PING_PATIENCE);
+        let answered = |time: Duration| (time < Duration::MAX).then_some(time);
+        let pings = transfer.pings().into_iter().skip(first).map(answered);
+        Ok((outcome, pings.collect()))
+    }
+
+    /// What came of flows that had received so much before the measured time.
+    fn outcome(&self, transfer: &Transfer, world: &mut World, before: u64) -> Outcome {
+        Outcome {
+            goodput: self.mbit(transfer.received() - before),
+            longest_stall: transfer.longest_stall,
+            status: self.status(world),
+        }
+    }
+
+    /// Goodput in Mbit/s over all of `links`, in the very time in which [`Self::plain`] has that
+    /// over one: the time that is not measured begins with the world, whenever the tunnel comes up.
+    pub fn beside_plain(&self, links: &[LinkSpec]) -> Result<f64, TrialError> {
+        let (mut world, mut transfer) = self.connect(Treatment::default(), links)?;
+        let left = self.warm_up.saturating_sub(world.elapsed());
+        transfer.run(&mut world, left);
+        let before = transfer.received();
+        let left = (self.warm_up + self.span).saturating_sub(world.elapsed());
+        transfer.run(&mut world, left);
+        Ok(self.mbit(transfer.received() - before))
+    }
+
+    /// A world whose tunnel is up over all of `links`, and flows that begin.
+    fn connect(
+        &self,
+        treatment: Treatment,
+        links: &[LinkSpec],
+    ) -> Result<(World, Transfer), TrialError> {
+        self.check(links.len())?;
         let class = ClassConfig {
             name: "default".into(),
             treatment,
@@ -116,20 +180,13 @@ impl Trial {
                 ready: paths.filter(|path| path.state == PathState::Up).count(),
             });
         }
-        let mut transfer = Transfer::new(self.kind, self.direction, self.streams, world.now());
-        transfer.run(&mut world, self.warm_up);
-        let (end, before) = (world.now() + self.span, transfer.received());
-        while world.now() < end {
-            let span = every.min(end - world.now());
-            let goodput = transfer.measure(&mut world, span);
-            see(goodput, &self.status(&mut world));
-        }
-        let bytes = transfer.received() - before;
-        Ok(Outcome {
-            goodput: bytes as f64 * 8.0 / self.span.as_secs_f64() / 1e6,
-            longest_stall: transfer.longest_stall,
-            status: self.status(&mut world),
-        })
+        let transfer = Transfer::new(self.kind, self.direction, self.streams, world.now());
+        Ok((world, transfer))
+    }
+
+    /// Mbit/s, of bytes that arrived in the time that is measured.
+    pub(crate) fn mbit(&self, bytes: u64) -> f64 {
+        bytes as f64 * 8.0 / self.span.as_secs_f64() / 1e6
     }
 
     /// Whether it can be run over so many links.
@@ -187,8 +244,23 @@ impl Trial {
     }
 }
 
+/// The longest virtual time that somebody asks for.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// A virtual time that somebody wrote in seconds, up to a day.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.filter(|time| *time <= TIME_MAX);
+    time.ok_or_else(|| format!("`{text}` is not 0 to {} s", TIME_MAX.as_secs()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use sennit_netem::{Step, Trace};
+
     use super::*;
 
     fn trial() -> Trial {
@@ -225,6 +297,62 @@ mod tests {
             TrialError::NoTime
         );
         let never = trial().watch(&good, Duration::ZERO, |_, _| {});
+        assert_eq!(never.err(), Some(TrialError::NoTime));
+    }
+
+    #[test]
+    fn a_time_is_not_negative_not_endless_and_a_number() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for text in ["-1", "NaN", "inf", "1e30", "86401", "", "x"] {
+            let told = seconds(text).expect_err(text);
+            assert!(told.ends_with("is not 0 to 86400 s"), "{told}");
+        }
+    }
+
+    /// A tunnel that came up late was measured later than the flows without one, on links that had
+    /// moved on.
+    #[test]
+    fn what_a_tunnel_carries_is_measured_when_what_a_link_does_is() {
+        let second = Duration::from_secs(1);
+        let steps = [
+            Step::held(second * 2),
+            Step::at(second * 2, Bitrate::mbit(10)),
+            Step::held(second * 100),
+        ];
+        let trace = Trace::new("late", steps.into()).expect("a step sends");
+        let mut moving = link("10/5");
+        for direction in Direction::BOTH {
+            let way = moving.way_mut(direction);
+            *way = way.clone().moving(Arc::new(trace.clone()));
+        }
+        let trial = Trial {
+            warm_up: second * 3,
+            ..trial()
+        };
+
+        let plain = trial.plain(&moving, 0).expect("a flow over the link");
+        let tunnel = trial.beside_plain(&[moving]).expect("the link comes up");
+
+        assert!(plain > 5.0 && tunnel > 5.0, "{plain:.1} and {tunnel:.1}");
+    }
+
+    #[test]
+    fn a_ping_beside_the_flows_has_its_round_trips_and_costs_them_little() {
+        let (treatment, every) = (Treatment::default(), Duration::from_millis(50));
+        let beside = |text: &str| {
+            let run = trial().run_beside_ping(treatment, &[link(text)], every);
+            run.expect("it is up")
+        };
+        let alone = trial().run(&[link("10/20")]).expect("it is up");
+
+        let (outcome, pings) = beside("10/20");
+
+        assert_eq!(pings.len(), 20, "those of the measured second");
+        let least = Duration::from_millis(40);
+        let right = |time: &Option<Duration>| time.is_some_and(|time| time >= least);
+        assert!(pings.iter().all(right), "{pings:?}");
+        assert!(outcome.goodput > 0.9 * alone.goodput, "{}", outcome.goodput);
+        let never = trial().run_beside_ping(treatment, &[link("10/20")], Duration::ZERO);
         assert_eq!(never.err(), Some(TrialError::NoTime));
     }
 

@@ -68,9 +68,9 @@ impl Turns {
         self.next = self.next.min(now + every);
     }
 
-    /// Nothing is done before `until`, as in a machine that stands still.
+    /// Nothing is done before `until`, or later if it stands still for longer already.
     pub(crate) fn hold(&mut self, until: Instant) {
-        self.held = Some(until);
+        self.held = self.held.max(Some(until));
     }
 
     /// Nothing is done for so long, and its clock stands still, as that of a machine that is
@@ -140,5 +140,23 @@ impl Turns {
             let part = 0.5 + self.dice.roll(1000) as f64 / 1000.0;
             self.next = now + self.every.mul_f64(part);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_stands_still_does_so_to_the_end() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut turns = Turns::new(1, start);
+        turns.hold(start + second * 20);
+        turns.hold(start + second);
+
+        assert!(!turns.is_due(start + second * 19));
+        assert_eq!(turns.at(Some(start)), Some(start + second * 20));
+        assert!(turns.is_due(start + second * 20));
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! What there is to call is one table ([`routes`]): path, method, who may, what it answers. The
 //! router ([`router`]), the check of roles ([`access`]) and the OpenAPI description ([`describe`])
-//! are made from it. How many connections and requests there may be is bounded ([`seats`],
-//! [`limit`]), and so is how many of them wait for the daemon ([`desk`]) and how much of what it
-//! said waits for them ([`portions`], [`reader`]).
+//! are made from it. What files say of who may is read again at each reload ([`terms`]). How many
+//! connections and requests there may be is bounded ([`seats`], [`limit`]), and so is how many of
+//! them wait for the daemon ([`desk`]) and how much of what it said waits for them ([`portions`],
+//! [`reader`]).
 
 mod access;
 mod answers;
@@ -26,6 +27,7 @@ mod router;
 mod routes;
 mod seats;
 mod serve;
+mod terms;
 mod watch;
 
 use std::{
@@ -38,10 +40,12 @@ use std::{
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::sync::{mpsc, oneshot};
-use tokio_rustls::TlsAcceptor;
 
 use self::{access::Access, seats::Seats, watch::Watch};
-pub use self::{access::Role, describe::openapi};
+pub use self::{
+    describe::openapi,
+    terms::{Locks, Role, Terms},
+};
 use crate::{config::ApiConfig, control::Ask, history::Archive, journal::Journal};
 
 /// Clients that wait to be accepted, as many as those of other listeners.
@@ -86,8 +90,7 @@ pub fn door() -> (impl Fn(UnixStream) + Send + Sync + 'static, Visitors) {
 /// What the files of its config say, and where it listens. The files may be root's alone, and so
 /// are read before a daemon gives root up.
 pub struct Keys {
-    tls: Option<TlsAcceptor>,
-    access: Access,
+    locks: Locks,
     listeners: Vec<TcpListener>,
 }
 
@@ -98,10 +101,14 @@ impl Keys {
     /// If a file is missing, open to others, or holds something else, or an address is another's.
     pub fn load(config: &ApiConfig) -> Result<Self, ApiError> {
         Ok(Self {
-            tls: serve::tls(config)?,
-            access: Access::load(config)?,
+            locks: Locks::new(Terms::load(config)?),
             listeners: listen(&config.listen)?,
         })
+    }
+
+    /// What others may take the place of while the API runs.
+    pub fn locks(&self) -> Locks {
+        self.locks.clone()
     }
 }
 
@@ -126,10 +133,7 @@ struct Shared {
 
 /// What is wrong with the files that the config names, as [`Keys::load`] would say it.
 pub fn look_at_files(config: &ApiConfig) -> Vec<ApiError> {
-    let tls = serve::tls(config).err();
-    tls.into_iter()
-        .chain(access::look_at_tokens(config))
-        .collect()
+    terms::look_at_files(config)
 }
 
 impl Api {
@@ -140,15 +144,11 @@ impl Api {
         (journal, archive): (Journal, Archive),
         visitors: Visitors,
     ) -> Result<Self, ApiError> {
-        let Keys {
-            tls,
-            access,
-            listeners,
-        } = keys;
+        let Keys { locks, listeners } = keys;
         let addresses = listeners.iter().filter_map(|it| it.local_addr().ok());
         let addresses: Vec<SocketAddr> = addresses.collect();
         let shared = Arc::new(Shared {
-            access,
+            access: Access::new(locks),
             watch: Watch::new(Arc::clone(&ask)),
             seats: Seats::default(),
             ask,
@@ -165,7 +165,7 @@ impl Api {
             .map_err(ApiError::Thread)?;
         let run = move || {
             sennit_linux::confine::keep_files_only();
-            let serve = serve::run(listeners, tls, visitors.0, shared);
+            let serve = serve::run(listeners, visitors.0, shared);
             runtime.block_on(async {
                 tokio::select! {
                     () = serve => {}

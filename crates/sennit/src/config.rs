@@ -19,6 +19,7 @@ mod host;
 mod hub;
 mod limits;
 mod matching;
+mod named;
 mod notify;
 mod places;
 mod private;
@@ -34,7 +35,6 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs::File};
 
 use ipnet::{Ipv4Net, Ipv6Net};
-pub use sennit_core::Headers;
 pub use sennit_engine::Share;
 use sennit_engine::{Fec, Rekey};
 use sennit_linux::DeviceName;
@@ -50,13 +50,14 @@ pub use self::host::HostFinding;
 pub(crate) use self::host::{look_at_interfaces, look_at_lan};
 pub(crate) use self::limits::MTU;
 pub use self::matching::{Kernel, Match, PortRange};
+pub(crate) use self::named::{NamedFile, Print, renewed};
 pub use self::notify::{DEFAULT_EVENTS, Notify, NotifyKind};
 pub(crate) use self::places::name_no_other_places;
 pub(crate) use self::private::{hosts, without_secrets};
 pub use self::salvage::{Salvaged, salvage};
 use self::section::{Section, kind_of};
 pub use self::values::SECRET_IN_CONFIG;
-pub use crate::policy::{Delivery, Leak, Policy};
+pub use crate::policy::{Congestion, Delivery, Headers, Leak, Policy};
 use crate::reach::Reach;
 use crate::remote::Remote;
 
@@ -157,6 +158,8 @@ pub struct EdgeConfig {
     pub dns: Vec<IpAddr>,
     /// Prefixes behind this edge.
     pub lan: Vec<Prefix>,
+    /// Classes share links though nothing else is said of them.
+    pub share_links: bool,
     pub control: PathBuf,
     /// MTU of the TUN device, in bytes.
     pub mtu: u16,
@@ -264,16 +267,6 @@ impl Default for Class {
             device: None,
         }
     }
-}
-
-/// Congestion controller of a class's paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Congestion {
-    Cubic,
-    Bbr,
-    Bbr3,
-    Follow,
-    Auto,
 }
 
 /// A checked config and the warnings that came with it.
@@ -397,11 +390,6 @@ pub(crate) fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("not a regular file"));
     }
     read_file(path)
-}
-
-/// The text of such a file.
-pub(crate) fn read_regular_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_regular_file(path)?).map_err(io::Error::other)
 }
 
 /// Parses TOML with recovery, hands the tables to `read`, and joins both kinds of findings.

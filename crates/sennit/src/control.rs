@@ -54,6 +54,9 @@ pub enum Request {
     Disconnect { site: SiteName },
     /// Have a link do something; the answer is `sennit.link/1` (edge).
     Link { link: String, order: LinkOrder },
+    /// Lose a link while pings pass, or look at how that goes; the answer is `sennit.drill-run/1`
+    /// (edge).
+    Drill { link: String, order: DrillOrder },
     /// Bound what a link carries, all classes together; the answer is `sennit.link/1` (edge).
     Limit { link: String, bounds: LinkBounds },
     /// Start over as who the state directory says that this edge is by now; the answer is
@@ -86,8 +89,9 @@ pub trait Ask: Send + Sync + 'static {
     fn status(&self, request: &Request) -> Result<Status, Refused>;
     /// What it says to any request.
     fn answer(&self, request: Request) -> Response;
-    /// What went over links within a second is counted; an edge tells it of its links.
-    fn note_rates(&self, _: LinkRates) {}
+    /// What went over links within a second is counted, when its status was this; an edge tells of
+    /// both.
+    fn note_second(&self, _: &Status, _: LinkRates) {}
 }
 
 /// Bytes that links sent and received in a second, by their names.
@@ -122,6 +126,27 @@ pub enum SpeedtestOrder {
     Look,
     Start(SpeedtestWish),
     Stop,
+}
+
+/// What somebody wants of drills.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DrillOrder {
+    /// Nothing but to hear of the one that runs, or ran last; one that runs ends if nobody does so
+    /// for four seconds.
+    Look,
+    Start(DrillWish),
+    /// Restore the link at once.
+    Stop,
+}
+
+/// What is to be lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DrillWish {
+    /// For how long, 1000 to 60000; 5000 without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub milliseconds: Option<u32>,
 }
 
 /// What is to be measured.
@@ -339,6 +364,10 @@ pub struct ReloadAnswer {
     /// What is otherwise when the daemon is started again.
     #[serde(default)]
     pub needs_restart: Vec<Change>,
+    /// Files that the config names and that hold something else than before: tokens, certificates
+    /// and keys that are good from now on in the place of what they held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reread: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverts_in_seconds: Option<f64>,
     /// The errors, or else the warnings, for people.

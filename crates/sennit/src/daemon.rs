@@ -3,7 +3,7 @@
 //! What carries packets is a thread that runs to completion ([`worker`]): it owns an epoll set, UDP
 //! sockets, TUN devices and a state machine, and between two sleeps it moves whatever there is to
 //! move, in batches. A daemon has one or several, each with tunnels of its own; what the host gives
-//! to the wrong one is handed over ([`strays`]). Other threads only ask them for something and
+//! to the wrong one is handed over ([`handoff`]). Other threads only ask them for something and
 //! wait: the control socket, and on a hub the registrar, which is the one that touches the disk.
 //! They reach a worker by a channel and a waker ([`mailbox`]).
 
@@ -13,11 +13,12 @@ mod confinement;
 mod deputy;
 pub mod edge;
 mod facts;
+mod handoff;
 pub(crate) mod helper;
 pub mod hub;
 mod mailbox;
 mod reload;
-mod strays;
+mod secrets;
 mod supervisor;
 mod traffic;
 mod why;
@@ -30,6 +31,7 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
     },
     thread,
 };
@@ -43,6 +45,7 @@ use signal_hook::{
     iterator::{SignalsInfo, exfiltrator::SignalOnly},
 };
 
+use self::secrets::Secrets;
 use crate::{
     api::{self, Api},
     config::{ApiConfig, Entry, Notify},
@@ -78,38 +81,16 @@ struct Doors {
 /// What files say that may be root's alone: the config, and those with secrets that it names.
 struct ReadAsRoot {
     entries: Vec<Entry>,
-    keys: api::Keys,
-    targets: notify::Targets,
-    /// What the config wants and is not there, in sentences.
-    lacks: Vec<String>,
+    files: secrets::Read,
 }
 
 impl ReadAsRoot {
-    /// Reads them. The tunnel is worth more than those who look at it: without a file of theirs the
-    /// daemon starts, and says what it lacks.
     fn load(file: &Path, api: &ApiConfig, notify: &[Notify]) -> Result<Self, Failure> {
-        let mut lacks = Vec::new();
-        let keys = api::Keys::load(api).or_else(|error| {
-            lacks.push(format!("the API does not listen: {error}"));
-            api::Keys::load(&ApiConfig::default())
-        })?;
-        let (targets, left_out) = notify::Targets::load(notify);
-        for (name, error) in left_out {
-            lacks.push(format!("`{name}` is not told of events: {error}"));
-        }
         Ok(Self {
             entries: reload::read_entries(file)?,
-            keys,
-            targets,
-            lacks,
+            files: Secrets::load(api, notify)?,
         })
     }
-}
-
-/// What an operator should know while a daemon runs that lacks this since its start.
-fn notes_of(lacks: &[String]) -> Vec<String> {
-    let note = |lack: &String| format!("{lack}; put that right, then restart the daemon");
-    lacks.iter().map(note).collect()
 }
 
 /// Opens the control socket and the API.
@@ -140,13 +121,13 @@ fn keep_journal(records: &Path, role: &str) -> Result<Keeper, Failure> {
 
 /// Starts telling of events, from an outbox beside the journal.
 fn start_telling(
-    targets: notify::Targets,
+    (targets, changes): (notify::Targets, Receiver<notify::Targets>),
     records: &Path,
     role: &str,
     journal: &Journal,
 ) -> Result<Notifier, Failure> {
     let outbox = records.join(format!("{role}-outbox.db"));
-    Notifier::start(targets, &outbox, journal.clone()).map_err(Failure::runtime)
+    Notifier::start(targets, changes, &outbox, journal.clone()).map_err(Failure::runtime)
 }
 
 fn note_start(journal: &Journal, lacks: Vec<String>) {
@@ -233,15 +214,9 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs::{self, Permissions},
-        net::TcpListener,
-        os::unix::fs::PermissionsExt as _,
-    };
-
     use super::*;
     use crate::{
-        config::{Delivery, NotifyKind, Policy},
+        config::{Delivery, Policy},
         status::{
             HeaderStatus, LinkState, LinkStatus, LinkTraffic, OrderStatus, PathState, PathStatus,
             QueueStatus, RepairStatus, State, TunnelStatus,
@@ -345,45 +320,6 @@ mod tests {
             flow_count: 0,
             flows: Vec::new(),
         }
-    }
-
-    /// A van was cut off at its next power cycle, over the token of somebody who looks at it.
-    #[test]
-    fn a_daemon_starts_without_what_only_its_viewers_need_and_says_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let [file, open, gone] = ["edge.toml", "open", "gone"].map(|name| folder.path().join(name));
-        for path in [&file, &open] {
-            fs::write(path, "").unwrap();
-            fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
-        }
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Notify {
-            name: "ops".into(),
-            kind: NotifyKind::Ntfy,
-            url: "https://ntfy.example.org/vans".into(),
-            secret: Some(open),
-            events: Vec::new(),
-        };
-        let lacks = |api: &ApiConfig, notify: &[Notify]| {
-            ReadAsRoot::load(&file, api, notify).unwrap().lacks
-        };
-
-        let mut api = ApiConfig {
-            read_token: Some(gone),
-            ..ApiConfig::default()
-        };
-        let said = lacks(&api, &[target]);
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("the API does not listen: cannot read "));
-        assert!(said[1].starts_with("`ops` is not told of events: "));
-
-        api = ApiConfig {
-            listen: vec![taken.local_addr().unwrap()],
-            ..ApiConfig::default()
-        };
-        let said = lacks(&api, &[]);
-        assert!(said[0].starts_with("the API does not listen: cannot listen on "));
-        assert_eq!(lacks(&ApiConfig::default(), &[]), [""; 0]);
     }
 
     #[test]

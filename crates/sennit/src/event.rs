@@ -1,5 +1,7 @@
 //! What can happen.
 
+mod words;
+
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -9,6 +11,7 @@ use schemars::JsonSchema;
 use sennit_linux::Lost;
 use serde::{Deserialize, Serialize};
 
+pub use self::words::{CapState, Direction, Trouble};
 use crate::status::{self, Cause, LinkCause};
 
 /// One thing that happened. What a daemon of another version wrote and this one does not know is
@@ -146,10 +149,31 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         down_bytes_per_second: Option<u64>,
     },
-    /// Another config applies.
+    /// At an edge: others have had a class wait on a link for a while.
+    ClassStarved {
+        class: String,
+        link: String,
+        direction: Direction,
+        seconds: f64,
+    },
+    /// A class that was starved on a link is not any more.
+    ClassServed {
+        class: String,
+        link: String,
+        direction: Direction,
+        /// For how long it was.
+        seconds: f64,
+    },
+    /// At a hub: something keeps it from all that it should do.
+    HubDegraded { trouble: Trouble, reason: String },
+    /// At a hub: that is over.
+    HubRecovered { trouble: Trouble },
+    /// Another config applies, or files that it names were read anew.
     Reloaded { changed: Vec<String> },
     /// A reload that nobody confirmed was taken back.
     ReloadReverted,
+    /// A reload that SIGHUP has asked for changed nothing.
+    ReloadRefused { reason: String },
     /// The journal's file could not be read, and was set aside.
     JournalSetAside { file: String, reason: String },
     /// So many events came faster than they could be kept.
@@ -157,30 +181,6 @@ pub enum Event {
     /// Of another version.
     #[serde(other)]
     Other,
-}
-
-/// How much is left of a cap.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum CapState {
-    /// It will not last for the cycle if it goes on like this.
-    Forecast,
-    /// Four fifths are used.
-    Nearly,
-    /// Nothing is left.
-    Over,
-}
-
-impl fmt::Display for CapState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forecast => "will not last for the cycle if it goes on like this",
-            Self::Nearly => "is nearly used up",
-            Self::Over => "is used up: the link is in reserve behind all others",
-        })
-    }
 }
 
 impl From<Lost> for Event {
@@ -200,7 +200,7 @@ impl From<Lost> for Event {
 
 impl Event {
     /// The words in the field `event`, but for `other`.
-    pub const KINDS: [&str; 30] = [
+    pub const KINDS: [&str; 35] = [
         "started",
         "started_without",
         "stopped",
@@ -227,8 +227,13 @@ impl Event {
         "authority_finished",
         "cap",
         "link_limited",
+        "class_starved",
+        "class_served",
+        "hub_degraded",
+        "hub_recovered",
         "reloaded",
         "reload_reverted",
+        "reload_refused",
         "journal_set_aside",
         "events_lost",
     ];
@@ -288,14 +293,14 @@ impl fmt::Display for Event {
             | Self::Expelled { .. }
             | Self::AuthorityRotated { .. }
             | Self::AuthorityFinished { .. } => self.fmt_of_host_or_identity(f),
-            Self::Cap {
-                link,
-                state,
-                cap_bytes,
-                ..
-            } => f.write_str(&capped(link, state, *cap_bytes)),
+            Self::Cap { .. }
+            | Self::ClassStarved { .. }
+            | Self::ClassServed { .. }
+            | Self::HubDegraded { .. }
+            | Self::HubRecovered { .. } => self.fmt_of_trouble(f),
             Self::Reloaded { changed } => f.write_str(&reloaded(changed)),
             Self::ReloadReverted => f.write_str(REVERTED),
+            Self::ReloadRefused { reason } => write!(f, "{REFUSED}: {reason}"),
             Self::JournalSetAside { file, reason } => f.write_str(&set_aside(file, reason)),
             Self::EventsLost { count } => write!(f, "{count} events came too fast to be kept"),
             Self::Other => f.write_str("an event of another version of Sennit"),
@@ -326,6 +331,41 @@ impl Event {
         }
     }
 
+    /// What does not go as it should though all is up, and what does again.
+    fn fmt_of_trouble(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClassStarved {
+                class,
+                link,
+                direction,
+                seconds,
+            } => write!(
+                f,
+                "class {class} has waited for others on link {link}, {direction}, for {seconds:.0} s"
+            ),
+            Self::ClassServed {
+                class,
+                link,
+                direction,
+                seconds,
+            } => write!(
+                f,
+                "class {class} waits for others on link {link}, {direction}, no more, after {seconds:.0} s"
+            ),
+            Self::HubDegraded { reason, .. } => {
+                write!(f, "the hub does not do all that it should: {reason}")
+            }
+            Self::HubRecovered { trouble } => write!(f, "of the hub: {trouble}"),
+            Self::Cap {
+                link,
+                state,
+                cap_bytes,
+                ..
+            } => f.write_str(&capped(link, state, *cap_bytes)),
+            _ => Ok(()),
+        }
+    }
+
     /// What an end has been given, what it gave, and what it does not take any more.
     fn fmt_of_host_or_identity(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -352,6 +392,8 @@ impl Event {
 }
 
 const REVERTED: &str = "nobody confirmed the reload: the config before it applies again";
+
+const REFUSED: &str = "the reload was refused, and nothing has changed";
 
 const ROTATED: &str = "the authority is being rotated: sites move to";
 

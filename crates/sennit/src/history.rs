@@ -203,7 +203,7 @@ impl Work {
                 let counters = Counters::of(&status, Instant::now());
                 let rows = counters.since(&self.before, now());
                 self.before = counters;
-                self.ask.note_rates(sample::link_rates(&rows));
+                self.ask.note_second(&status, sample::link_rates(&rows));
                 self.rows.extend(rows);
             }
             if look.is_multiple_of(WRITE_EVERY) {

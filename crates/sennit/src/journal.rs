@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 pub use self::keeper::Keeper;
 use crate::date;
-pub use crate::event::{CapState, Event};
+pub use crate::event::{CapState, Direction, Event, Trouble};
 
 /// What `schema` says of a list of events.
 pub const SCHEMA: &str = "sennit.events/1";

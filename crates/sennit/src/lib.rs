@@ -14,6 +14,7 @@ pub mod control;
 pub mod daemon;
 mod date;
 pub mod described;
+pub mod drill;
 pub mod event;
 pub mod exit;
 pub mod flow;

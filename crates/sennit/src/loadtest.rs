@@ -24,6 +24,7 @@ pub mod emulation;
 pub mod exporter;
 pub mod fec;
 pub mod gate;
+pub mod lately;
 mod load;
 pub mod metric;
 mod page;
@@ -44,6 +45,7 @@ pub mod visits;
 mod wire;
 mod words;
 
+pub(crate) use page::made;
 pub use tls::Pin;
 pub use words::{Memory, Plan};
 

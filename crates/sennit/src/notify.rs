@@ -10,12 +10,12 @@ mod outbox;
 mod send;
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
     },
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
@@ -27,7 +27,7 @@ use self::{
     send::{Sender, Unsent},
 };
 use crate::{
-    config::{Notify, read_regular_text},
+    config::{NamedFile, Notify, Print},
     journal::{Journal, Wanted},
     sqlite::{self, SqliteError},
 };
@@ -55,16 +55,18 @@ pub enum NotifyError {
     Thread(io::Error),
 }
 
-/// A secret that only root may read.
-fn read_secret(path: &Path) -> Result<String, NotifyError> {
-    let file = |source| NotifyError::File {
+/// A secret that only root may read, and what tells it from another.
+fn read_secret(path: &Path) -> Result<(String, Print), NotifyError> {
+    let error = |source| NotifyError::File {
         path: path.into(),
         source,
     };
-    if fs::metadata(path).map_err(file)?.mode() & 0o077 != 0 {
+    let file = NamedFile::read(path).map_err(error)?;
+    if file.is_open() {
         return Err(NotifyError::Open { path: path.into() });
     }
-    Ok(read_regular_text(path).map_err(file)?.trim().to_owned())
+    let text = file.text().map_err(error)?.trim().to_owned();
+    Ok((text, file.print()))
 }
 
 /// What is wrong with the files that the config names, as [`Targets::load`] would say it.
@@ -74,7 +76,7 @@ pub fn look_at_files(config: &[Notify]) -> Vec<NotifyError> {
 }
 
 /// Who is told, with the secrets for that. They are in files that may be root's alone, and so are
-/// read before a daemon gives root up.
+/// read before a daemon gives root up, and again at each reload.
 pub struct Targets {
     /// All of the config: what is for one that cannot be told waits in the outbox until it can.
     wanted: Vec<Notify>,
@@ -95,6 +97,12 @@ impl Targets {
         let wanted = config.to_vec();
         (Self { wanted, told }, left_out)
     }
+
+    /// Of the files with the secrets.
+    pub(crate) fn prints(&self) -> Vec<Print> {
+        let prints = self.told.iter();
+        prints.filter_map(|target| target.print.clone()).collect()
+    }
 }
 
 /// The thread; it ends when this is dropped.
@@ -106,18 +114,26 @@ pub struct Notifier {
 
 impl Notifier {
     /// Tells `targets` of what the journal gets from now on, and of what is left in the outbox at
-    /// `path`. Nothing to do is no thread.
-    pub fn start(targets: Targets, path: &Path, journal: Journal) -> Result<Self, NotifyError> {
+    /// `path`; whom `changes` names once others are to be told. The thread sleeps while that is
+    /// nobody since the start.
+    pub fn start(
+        targets: Targets,
+        changes: Receiver<Targets>,
+        path: &Path,
+        journal: Journal,
+    ) -> Result<Self, NotifyError> {
         let stop = Arc::new(AtomicBool::new(false));
-        if targets.wanted.is_empty() {
-            return Ok(Self { stop, thread: None });
-        }
-        let work = Work::new(targets, path, journal).map_err(NotifyError::Thread)?;
-        let stopped = Arc::clone(&stop);
+        let (stopped, path) = (Arc::clone(&stop), PathBuf::from(path));
         let thread = thread::Builder::new().name("notify".into());
         let thread = thread.spawn(move || {
             sennit_linux::confine::keep_files_only();
-            work.run(&stopped);
+            let Some(targets) = somebody(targets, &changes) else {
+                return;
+            };
+            match Work::new(targets, &path, journal) {
+                Ok(work) => work.run(&changes, &stopped),
+                Err(error) => tracing::error!(%error, "nobody is told of events"),
+            }
         });
         Ok(Self {
             stop,
@@ -132,6 +148,14 @@ impl Drop for Notifier {
         // It may be in the middle of a request, which the other side will see again.
         drop(self.thread.take());
     }
+}
+
+/// Waits until there is somebody to tell; nothing if nobody can come any more.
+fn somebody(mut targets: Targets, changes: &Receiver<Targets>) -> Option<Targets> {
+    while targets.wanted.is_empty() {
+        targets = changes.recv().ok()?;
+    }
+    Some(targets)
 }
 
 struct Work {
@@ -156,9 +180,14 @@ impl Work {
         })
     }
 
-    fn run(mut self, stopped: &AtomicBool) {
+    fn run(mut self, changes: &Receiver<Targets>, stopped: &AtomicBool) {
         let mut seen = None;
         while !stopped.load(Ordering::Acquire) {
+            if let Some(targets) = changes.try_iter().last() {
+                self.targets = targets;
+                // It is opened for those that are told from now on.
+                self.outbox = None;
+            }
             let result = self.turn(&mut seen, stopped);
             if let Err(error) = result {
                 self.outbox = None;

@@ -44,6 +44,7 @@ fn no_identity<T>(loaded: Result<T, impl Error>, maker: &str) -> Option<HostFind
         severity: Severity::Warning,
         message: loaded.err()?.to_string(),
         help: Some(format!("`{maker}` makes one, in the directory `state`")),
+        named: None,
     })
 }
 
@@ -59,6 +60,7 @@ pub(crate) fn look_at_files(api: &ApiConfig, notify: &[Notify]) -> Vec<HostFindi
         severity: Severity::Error,
         message,
         help: Some(help.into()),
+        named: None,
     };
     let asked = asked.map(|error| finding(error.to_string(), "a daemon that starts so has no API"));
     let silent = "a daemon that starts so does not tell this target of events";

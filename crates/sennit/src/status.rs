@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Delivery, Policy};
+use crate::policy::{Delivery, Policy, Words, word};
 use crate::site::SiteName;
 
 pub use self::fec::{FecStatus, PathFecStatus};
@@ -36,7 +36,7 @@ pub use self::public::{NatMapping, PublicStatus};
 pub(crate) use self::reasons::printable;
 pub use self::reasons::{
     Direction, FlowReason, PacketException, PacketReason, Reason, flow_reasons, reasons,
-    render_busiest, render_flows, render_reasons,
+    render_busiest, render_flows, render_reasons, render_shared,
 };
 pub use self::schema::json_schema;
 pub use self::shared::{FarQueueStatus, SharedStatus};
@@ -198,7 +198,11 @@ pub struct SiteLinkStatus {
 pub struct TunnelStatus {
     pub class: String,
     pub site: SiteName,
+    #[serde(with = "word")]
+    #[schemars(with = "Words<Policy>")]
     pub policy: Policy,
+    #[serde(with = "word")]
+    #[schemars(with = "Words<Delivery>")]
     pub delivery: Delivery,
     pub state: State,
     /// Why the state is not `up`.

@@ -58,7 +58,12 @@ const MOODS: Record<string, Mood> = {
   host_restored: "uneasy",
   expelled: "uneasy",
   cap: "uneasy",
+  class_starved: "uneasy",
+  class_served: "good",
+  hub_degraded: "bad",
+  hub_recovered: "good",
   reload_reverted: "uneasy",
+  reload_refused: "uneasy",
   journal_set_aside: "uneasy",
   events_lost: "uneasy",
 };

@@ -91,9 +91,17 @@ impl<T> Flow<T> {
         self.count += 1;
         if self.held.len() <= ahead {
             self.held.resize_with(ahead + 1, || None);
-            self.marks.push_back((number, at));
+            self.mark(number, at);
         }
         self.held[ahead] = Some(held);
+    }
+
+    /// A packet is ahead of all others. What is missing before one that came too early for its
+    /// turn is waited for since this one's at the latest.
+    fn mark(&mut self, number: i64, at: Instant) {
+        let later = self.marks.iter_mut().rev().take_while(|mark| mark.1 > at);
+        later.for_each(|mark| mark.1 = at);
+        self.marks.push_back((number, at));
     }
 
     /// The first gap, if something is held behind it.

@@ -142,6 +142,18 @@ fn what_left_ahead_of_its_turn_does_not_make_those_before_it_hopeless() {
 }
 
 #[test]
+fn a_packet_in_its_turn_ends_the_wait_for_that_of_one_before_it() {
+    let mut receiver = Receiver::with_two_paths();
+    let until = receiver.start + MS * 1000;
+    receiver.resequencer.expect_repairs(MS * 100, until);
+    // 45 is thought to be 240 ms early, and 46 comes at once: what is missing was on its way too.
+    receiver.early(45, 0, (200, 240), 210, true);
+    receiver.packet(46, 0, 204, 214, true);
+    receiver.expire(receiver.start + MS * 465);
+    assert_eq!(receiver.released, [45, 46]);
+}
+
+#[test]
 fn a_path_of_which_nothing_comes_is_waited_for_no_longer_than_its_delay() {
     let mut receiver = Receiver::with_two_paths();
     receiver.packet(41, 0, 200, 210, true);

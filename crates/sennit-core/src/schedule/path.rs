@@ -37,7 +37,7 @@ pub struct PathView {
     /// More stood there of late than it soon delivers.
     pub crowded: bool,
     /// How much later than that says its packets are in order, because what it loses must be sent
-    /// again.
+    /// again (docs/decisions/0022).
     pub late: Duration,
     /// Bytes per second at which packets may leave on it.
     pub rate: u64,

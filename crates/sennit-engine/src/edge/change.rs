@@ -89,9 +89,8 @@ impl Edge {
         if matches!(self.purpose, Purpose::Enrol(_)) {
             return self.settle(now);
         }
-        if let Some(sized) = &mut self.sized {
-            sized.keep(|class| self.config.classifier.knows(class));
-        }
+        let classifier = &self.config.classifier;
+        self.flows.keep(|class| classifier.knows(class));
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
             // The hub was told which class takes what the others leave.

@@ -76,6 +76,17 @@ pub enum Purpose {
     Enrol(Bytes),
 }
 
+/// Where a packet for the tunnel comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The device of all classes: the rules decide.
+    Main,
+    /// The device of this class: rules of classes before it decide, if the classifier has any.
+    Device(ClassId),
+    /// Another edge of this host, which has found that it is of this class.
+    Sorted(ClassId),
+}
+
 /// A packet of this class came to an edge that does not carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotOurClass(pub ClassId);

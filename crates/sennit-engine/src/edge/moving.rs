@@ -3,7 +3,8 @@
 //! A tunnel *moves* if it runs to an address that the config has no more. It carries as before
 //! while its class races to the addresses of now. The connection that wins asks for the tunnel
 //! *beside* the old one, and takes its place once the hub has granted it: until then nothing is
-//! lost if the hub is not there. For a moment longer the old one still hands on what is on its way.
+//! lost if the hub is not there. For a moment longer the old one still hands on what is on its way
+//! (docs/decisions/0036).
 //!
 //! What was asked for is waited for, though the config may be another by then: a hub that has
 //! granted it sends over it already.

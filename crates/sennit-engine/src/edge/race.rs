@@ -365,3 +365,6 @@ impl Dial {
         self.not_before.get(&link).is_none_or(|&at| now >= at)
     }
 }
+
+#[cfg(test)]
+mod tests;

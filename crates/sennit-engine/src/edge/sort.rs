@@ -1,35 +1,41 @@
-//! To which class a packet of the edge's own device belongs.
+//! To which class a packet belongs.
 
 use std::time::Instant;
 
-use sennit_core::{ClassId, FlowTable};
+use sennit_core::ClassId;
 use sennit_packet::{FlowKey, IpPacket, gso::VirtioNetHdr};
 
 use super::Edge;
 use crate::inner;
 
 impl Edge {
-    /// The class of a packet by the rules. Where these look at sizes, that of the first packet of a
-    /// flow decides for all of it.
+    /// The class of a packet by the rules: from the `device` of a class by those that come before
+    /// it, and else by all. The first packet of a flow decides for all of it. What has no ports is
+    /// sorted packet by packet: it may be a tunnel of others, which is no single flow.
     pub(super) fn sort(
         &mut self,
         header: &VirtioNetHdr,
         packet: &IpPacket<'_>,
+        device: Option<ClassId>,
         now: Instant,
     ) -> ClassId {
-        let seed = self.node.flow_seed();
-        let Self { config, sized, .. } = self;
+        let Self { config, flows, .. } = self;
         let classifier = &config.classifier;
+        if !classifier.sorts(device) {
+            return device.unwrap_or(classifier.fallback());
+        }
         let size = inner::size_on_wire(header, packet);
         self.fragments.class(packet, now, || {
-            if !classifier.goes_by_size() {
-                return classifier.classify(packet, size);
+            let decide = || classifier.classify(device, packet, size);
+            if packet.ports().is_none() {
+                return decide();
             }
             let flow = FlowKey::of_datagram(packet);
-            let sized = sized.get_or_insert_with(|| FlowTable::new(seed));
-            sized.recall(flow, now).unwrap_or_else(|| {
-                let class = classifier.classify(packet, size);
-                sized.learn(flow, class, now);
+            let known = flows.recall(flow, now);
+            let known = known.filter(|class| classifier.may_be(device, *class));
+            known.unwrap_or_else(|| {
+                let class = decide();
+                flows.learn(flow, class, now);
                 class
             })
         })

@@ -338,7 +338,8 @@ impl Ledger {
         self.losses
     }
 
-    /// Bytes that noq holds to be in flight although they are lost.
+    /// Bytes that noq holds to be in flight although they are lost: the window is larger by them
+    /// (docs/decisions/0023).
     pub(super) fn written_off(&self) -> u64 {
         self.written_off_bytes
     }

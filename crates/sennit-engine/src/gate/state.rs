@@ -10,7 +10,7 @@ use std::{
 
 use sennit_core::Congestion;
 
-use super::{Ledger, SizeSource, way_back::WayBack};
+use super::{Ledger, SizeSource, return_delay::ReturnDelay};
 use crate::congestion::Choice;
 
 /// The driver's view of one path's controller, shared with the controller inside noq.
@@ -40,7 +40,7 @@ pub(crate) struct GateState {
     pub(super) held_up_micros: AtomicU64,
     /// Bytes per second at which the first packets that left at once arrived; 0 before.
     pub(super) opening_rate: AtomicU64,
-    pub(super) way_back: WayBack,
+    pub(super) return_delay: ReturnDelay,
     pub(super) waited_micros: AtomicU64,
     /// What waited, smoothed as a round trip is (RFC 9002 §5.3).
     pub(super) waits_micros: AtomicU64,
@@ -235,20 +235,20 @@ impl GateState {
     /// Smoothed round trip until this host reads of it, had its acknowledgements come by the
     /// quickest way.
     pub(crate) fn rtt_ahead(&self) -> Option<Duration> {
-        let ahead = self.srtt()?.saturating_sub(self.way_back.smoothed());
+        let ahead = self.srtt()?.saturating_sub(self.return_delay.smoothed());
         let waits = Duration::from_micros(self.waits_micros.load(Relaxed));
         Some(ahead.max(self.min_rtt().unwrap_or_default()) + waits)
     }
 
     /// The acknowledgements that arrive now are so late.
     pub(crate) fn set_acks_late(&self, late: Duration) {
-        self.way_back.set(late);
+        self.return_delay.set(late);
         self.excess_micros.store(0, Relaxed);
     }
 
     /// How late the acknowledgements were that arrived last, as far as their round trip shows it.
     pub(crate) fn acks_late(&self) -> Duration {
-        self.way_back.last()
+        self.return_delay.last()
     }
 
     /// The acknowledgements that are read now arrived so long ago.
@@ -280,7 +280,7 @@ impl GateState {
     pub(super) fn settled(&self, lost: u64) -> u64 {
         let waits = Duration::from_micros(self.waits_micros.load(Relaxed)).as_secs_f64();
         let rate = self.delivery_rate.load(Relaxed);
-        lost + self.way_back.unheard(rate) + (rate as f64 * waits) as u64
+        lost + self.return_delay.unheard(rate) + (rate as f64 * waits) as u64
     }
 
     /// Bytes per second at which packets may leave.

@@ -20,7 +20,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -56,6 +56,8 @@ struct Tin {
     share: Option<Share>,
     /// What that is now, in bytes per second.
     guaranteed: AtomicU64,
+    /// It has a path there, so that its share counts.
+    present: AtomicBool,
     /// What it sent within its guarantee.
     own: Bucket,
     /// What it sent, as time at its guaranteed rate, from the link's `turn` on.
@@ -120,7 +122,7 @@ pub(crate) struct Tins {
 }
 
 impl Tins {
-    /// A link that carries `cap` at most, if that is known.
+    /// A link that carries `cap` at most, if that is known. No class has a path there yet.
     pub(super) fn new(
         clock: Clock,
         classes: &BTreeMap<ClassId, Terms>,
@@ -153,11 +155,35 @@ impl Tins {
         tins
     }
 
-    /// Gives out so much from now on, in bytes per second.
+    /// A class has a path on this link from now on: what is guaranteed to it counts.
+    pub(crate) fn enter(&self, class: ClassId) {
+        if let Some(tin) = self.tins.get(&class)
+            && !tin.present.load(Relaxed)
+        {
+            self.set_present(tin, true);
+        }
+    }
+
+    fn set_present(&self, tin: &Tin, present: bool) {
+        // Others come and go at the same time, and the rate changes.
+        let _alone = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        tin.present.store(present, Relaxed);
+        let rate = self.rate.load(Relaxed);
+        if rate > 0 {
+            self.set_rate(rate);
+        }
+    }
+
+    /// Gives out so much from now on, in bytes per second, to the classes with a path here. One at
+    /// a time may do this.
     fn set_rate(&self, rate: u64) {
         self.rate.store(rate, Relaxed);
         let mut left = rate;
-        for tin in self.tins.values() {
+        let least = (rate / LEAST_PART).max(1);
+        let is = |tin: &Tin, present| tin.present.load(Relaxed) == present;
+        let those = |present| self.tins.values().filter(move |tin| is(tin, present));
+        those(false).for_each(|tin| tin.guaranteed.store(least, Relaxed));
+        for tin in those(true) {
             let Some(share) = tin.share else { continue };
             let wanted = match share {
                 Share::Percent(part) => (u128::from(rate) * u128::from(part) / 100) as u64,
@@ -165,14 +191,12 @@ impl Tins {
             };
             let guaranteed = wanted.min(left);
             left -= guaranteed;
-            tin.guaranteed
-                .store(guaranteed.max(rate / LEAST_PART).max(1), Relaxed);
+            tin.guaranteed.store(guaranteed.max(least), Relaxed);
         }
-        let others = || self.tins.values().filter(|tin| tin.share.is_none());
+        let others = || those(true).filter(|tin| tin.share.is_none());
         let part = left / others().count().max(1) as u64;
         for tin in others() {
-            tin.guaranteed
-                .store(part.max(rate / LEAST_PART).max(1), Relaxed);
+            tin.guaranteed.store(part.max(least), Relaxed);
         }
     }
 
@@ -393,6 +417,7 @@ impl Tins {
         if let Some(tin) = self.tins.get(&class) {
             self.gone.fetch_add(tin.in_flight.swap(0, Relaxed), Relaxed);
             tin.under_way.store(0, Relaxed);
+            self.set_present(tin, false);
         }
     }
 

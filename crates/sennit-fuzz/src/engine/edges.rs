@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use sennit_core::{ClassId, Classifier, Policy};
-use sennit_engine::{Edge, EdgeConfig, EdgeEvent, LinkLabel, LinkUpdate, Purpose, SocketId};
+use sennit_engine::{
+    Edge, EdgeConfig, EdgeEvent, LinkLabel, LinkUpdate, Origin, Purpose, SocketId,
+};
 use sennit_packet::Prefix;
 use sennit_packet::gso::VirtioNetHdr;
 use sennit_sim::{EDGE, HUB_NAME, SERVER, class, udp};
@@ -81,7 +83,7 @@ impl EdgeSide {
         };
         mend(&mut packet);
         self.edge
-            .handle_packet(&VirtioNetHdr::default(), &packet, None, now)
+            .handle_packet(&VirtioNetHdr::default(), &packet, Origin::Main, now)
             .expect("there is one class");
     }
 

@@ -8,7 +8,7 @@ use sennit_report::{
 
 use super::Matrix;
 use super::row::Row;
-use crate::report::Machine;
+use crate::report::made;
 
 /// A share from which a link counts as well used.
 const GOOD: f64 = 0.9;
@@ -21,15 +21,13 @@ const WORST: usize = 20;
 pub(super) fn page(matrix: &Matrix, text: &str, rows: &[Row]) -> Report {
     let failed = rows.iter().filter(|row| row.goodput.is_none()).count();
     let source = Block::Source("the matrix".into(), text.to_owned());
-    Report::new(format!("Matrix {}", matrix.name))
+    made(Report::new(format!("Matrix {}", matrix.name)))
         .lede(&matrix.about)
         .fact(
             "scenarios",
             format!("{}, {failed} without an outcome", rows.len()),
         )
         .fact("each", format!("{} virtual seconds", matrix.span()))
-        .fact("machine", Machine::here().to_string())
-        .fact("command", crate::programs::command())
         .fact(
             "share",
             "goodput against the prediction from headers and loss alone, without repairs; moving links \
@@ -41,12 +39,19 @@ pub(super) fn page(matrix: &Matrix, text: &str, rows: &[Row]) -> Report {
         .with(Section::new("To repeat").with(source))
 }
 
+/// A figure of the rows that have it.
+type Of = fn(&Row) -> Option<f64>;
+
 /// Shares by what `key` says of a row.
 fn by<K: Ord>(rows: &[Row], key: impl Fn(&Row) -> K) -> BTreeMap<K, Vec<f64>> {
+    figures_by(rows, |row| row.share, key)
+}
+
+fn figures_by<K: Ord>(rows: &[Row], of: Of, key: impl Fn(&Row) -> K) -> BTreeMap<K, Vec<f64>> {
     let mut groups: BTreeMap<K, Vec<f64>> = BTreeMap::new();
     for row in rows {
-        if let Some(share) = row.share {
-            groups.entry(key(row)).or_default().push(share);
+        if let Some(figure) = of(row) {
+            groups.entry(key(row)).or_default().push(figure);
         }
     }
     groups
@@ -111,35 +116,48 @@ fn controllers(rows: &[Row]) -> Section {
         }))
 }
 
-/// Controllers against profiles.
+/// Controllers against profiles: what they carry, and what becomes of a ping beside it.
 fn profiles(rows: &[Row]) -> Section {
+    let shares = format!("Mean share of the prediction, in %; marked from {GOOD} and below {BAD}");
+    let judged = |share: f64| {
+        let text = format!("{:.0}", share * 100.0);
+        match share {
+            GOOD.. => Cell::judged(text, true),
+            ..BAD => Cell::judged(text, false),
+            _ => text.into(),
+        }
+    };
+    let plain = |figure: f64| Cell::from(format!("{figure:.1}"));
+    let p95 = "Round trips of a ping beside the flows, P95, in ms: mean over scenarios";
+    let lost = "Pings beside the flows that were lost, in %: mean over scenarios";
+    Section::new("Profiles")
+        .with(by_profile(rows, shares, |row| row.share, judged))
+        .with(by_profile(rows, p95, |row| row.p95, plain))
+        .with(by_profile(rows, lost, |row| row.lost, plain))
+}
+
+/// The mean of a figure for each profile and controller.
+fn by_profile(
+    rows: &[Row],
+    caption: impl Into<String>,
+    of: Of,
+    cell: impl Fn(f64) -> Cell,
+) -> Block {
     let controllers = names(rows, |row| &row.congestion);
-    let shares = by(rows, |row| (row.profile.clone(), row.congestion.clone()));
-    let mut table = Table::new(
-        format!("Mean share of the prediction, in %; marked from {GOOD} and below {BAD}"),
-        ["profile"],
-    );
+    let key = |row: &Row| (row.profile.clone(), row.congestion.clone());
+    let figures = figures_by(rows, of, key);
+    let mut table = Table::new(caption, ["profile"]);
     table.head.extend(controllers.iter().cloned());
     for profile in names(rows, |row| &row.profile) {
-        let share = |controller: &String| {
-            let values = shares.get(&(profile.clone(), controller.clone()));
-            let mean = values
-                .and_then(|values| interval(values))
-                .map(|found| found.mean);
-            let Some(mean) = mean else {
-                return Cell::from("-");
-            };
-            let text = format!("{:.0}", mean * 100.0);
-            match mean {
-                GOOD.. => Cell::judged(text, true),
-                ..BAD => Cell::judged(text, false),
-                _ => text.into(),
-            }
+        let mean = |controller: &String| {
+            let values = figures.get(&(profile.clone(), controller.clone()));
+            let mean = values.and_then(|values| interval(values));
+            mean.map_or("-".into(), |found| cell(found.mean))
         };
-        let cells = controllers.iter().map(share);
+        let cells = controllers.iter().map(mean);
         table.row([Cell::from(profile.clone())].into_iter().chain(cells));
     }
-    Section::new("Profiles").with(Block::Table(table))
+    Block::Table(table)
 }
 
 fn worst(rows: &[Row]) -> Section {

@@ -1,16 +1,21 @@
 //! A line of the table: what a scenario was, and what came of it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
+use sennit_load::quantile;
 use sennit_predict::{Ip, Load, Medium, Tunnel, predict};
-use sennit_sim::Outcome;
 
 use super::{Case, Matrix};
 
 /// The columns.
 pub(super) const HEAD: &str = "number,seed,profile,links,kind,direction,flows,policy,delivery,\
-congestion,fec,goodput_mbit,predicted_mbit,of_predicted,longest_stall_ms,error";
-const COLUMNS: usize = 16;
+congestion,fec,goodput_mbit,predicted_mbit,of_predicted,longest_stall_ms,ping_p50_ms,ping_p95_ms,\
+ping_lost_percent,error";
+const COLUMNS: usize = 19;
+
+/// Between two pings beside the flows.
+const PING_EVERY: Duration = Duration::from_millis(50);
 
 /// What the tunnel of the simulator takes.
 const INNER_MTU: usize = 1400;
@@ -29,7 +34,35 @@ pub(super) struct Row {
     pub(super) goodput: Option<f64>,
     /// Goodput as a share of what headers and loss leave.
     pub(super) share: Option<f64>,
+    /// 95 % of the pings that were answered took no longer, in milliseconds.
+    pub(super) p95: Option<f64>,
+    /// Pings that were not answered, in percent.
+    pub(super) lost: Option<f64>,
     text: String,
+}
+
+/// What came of a scenario.
+struct Played {
+    goodput: f64,
+    stall: Duration,
+    /// Round trips of pings; a lost one has none.
+    pings: Vec<Option<Duration>>,
+}
+
+impl Played {
+    /// A quantile of round trips, in milliseconds.
+    fn ping(&self, share: f64) -> Option<f64> {
+        let times = self.pings.iter().flatten();
+        let times: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e3).collect();
+        quantile(&times, share)
+    }
+
+    /// In percent.
+    fn lost(&self) -> Option<f64> {
+        let lost = self.pings.iter().filter(|time| time.is_none()).count();
+        let all = self.pings.len();
+        (all > 0).then(|| lost as f64 / all as f64 * 100.0)
+    }
 }
 
 impl Row {
@@ -39,13 +72,12 @@ impl Row {
         let number = |value: Option<f64>, digits: usize| {
             value.map_or(String::new(), |value| format!("{value:.digits$}"))
         };
-        let (goodput, stall, error) = match outcome(case) {
-            Ok(outcome) => {
-                let stall = outcome.longest_stall.as_secs_f64() * 1e3;
-                (Some(outcome.goodput), Some(stall), String::new())
-            }
-            Err(error) => (None, None, error.replace([',', '\n', '"'], ";")),
+        let (played, error) = match played(case) {
+            Ok(played) => (Some(played), String::new()),
+            Err(error) => (None, error.replace([',', '\n', '"'], ";")),
         };
+        let played = played.as_ref();
+        let goodput = played.map(|it| it.goodput);
         let share = goodput.zip(predicted).map(|(goodput, most)| goodput / most);
         let (profile, links, flows) = (&case.profile, case.links.len(), case.trial.streams);
         let (seed, kind, direction) = (case.trial.seed, case.kind.name(), case.trial.direction);
@@ -54,12 +86,15 @@ impl Row {
         let (congestion, fec) = (treatment.congestion, treatment.fec);
         let text = format!(
             "{},{seed},{profile},{links},{kind},{direction},{flows},{policy},{delivery},\
-             {congestion},{fec},{},{},{},{},{error}",
+             {congestion},{fec},{},{},{},{},{},{},{},{error}",
             case.number,
             number(goodput, 3),
             number(predicted, 3),
             number(share, 4),
-            number(stall, 1),
+            number(played.map(|it| it.stall.as_secs_f64() * 1e3), 1),
+            number(played.and_then(|it| it.ping(0.5)), 1),
+            number(played.and_then(|it| it.ping(0.95)), 1),
+            number(played.and_then(Played::lost), 1),
         );
         Self::parse(&text).expect("it has the columns of a line")
     }
@@ -70,7 +105,7 @@ impl Row {
         (fields.len() == COLUMNS).then_some(())?;
         let goodput = fields[11].parse().ok();
         // What has neither a figure nor a reason was not written to its end.
-        (goodput.is_some() || !fields[15].is_empty()).then_some(())?;
+        (goodput.is_some() || !fields[COLUMNS - 1].is_empty()).then_some(())?;
         Some(Self {
             number: fields[0].parse().ok()?,
             profile: fields[2].to_owned(),
@@ -81,6 +116,8 @@ impl Row {
             fec: fields[10].to_owned(),
             goodput,
             share: fields[13].parse().ok(),
+            p95: fields[16].parse().ok(),
+            lost: fields[17].parse().ok(),
             text: text.to_owned(),
         })
     }
@@ -104,21 +141,20 @@ impl Row {
 }
 
 /// A scenario that breaks an invariant is an outcome as well, and the others go on.
-fn outcome(case: &Case) -> Result<Outcome, String> {
-    let play = AssertUnwindSafe(|| case.trial.run_as(case.treatment, &case.links));
-    match catch_unwind(play) {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err("it panicked".into()),
-    }
+fn played(case: &Case) -> Result<Played, String> {
+    let (trial, treatment) = (&case.trial, case.treatment);
+    let play = AssertUnwindSafe(|| trial.run_beside_ping(treatment, &case.links, PING_EVERY));
+    let played = catch_unwind(play).map_err(|_| "it panicked".to_owned())?;
+    let (outcome, pings) = played.map_err(|error| error.to_string())?;
+    Ok(Played {
+        goodput: outcome.goodput,
+        stall: outcome.longest_stall,
+        pings,
+    })
 }
 
 /// What the links would carry in Mbit/s if headers and loss were all; `None` for those that move.
 fn predicted(case: &Case) -> Option<f64> {
-    let moves =
-        |link: &sennit_netem::LinkSpec| link.up.trace.is_some() || link.down.trace.is_some();
-    if case.links.iter().any(moves) {
-        return None;
-    }
     let (v6, mtu) = (false, INNER_MTU);
     let inner = match case.kind {
         super::KindWord::Tcp => Load::tcp(),
@@ -171,6 +207,9 @@ mod tests {
         assert_eq!(first, Row::play(&cases[0]));
         assert!(first.is_of(&cases[0]) && first.goodput.is_some_and(|it| it > 2.0));
         assert!(first.share.is_some_and(|share| share < 1.02), "{first:?}");
+        // Ten milliseconds by the link alone, and nothing is lost on it.
+        assert!(first.p95.is_some_and(|p95| p95 >= 10.0), "{first:?}");
+        assert!(first.lost.is_some(), "{first:?}");
     }
 
     #[test]

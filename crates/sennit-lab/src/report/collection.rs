@@ -3,10 +3,11 @@
 
 use sennit_report::{Axis, Bar, Bars, Block, Cell, Report, Section, Table};
 
+use super::compared::{Compared, Count, compare};
 use super::page::{self, Named};
 use super::{Figure, Results};
 use crate::error::Error;
-use crate::scenario::{Published, Scenario};
+use crate::scenario::Published;
 
 /// Steps of one scenario that have plots here; `sennit lab report` of it alone has all.
 const STEPS: usize = 6;
@@ -14,38 +15,15 @@ const STEPS: usize = 6;
 /// Facts that are usually the same for all scenarios, and stand once where they are.
 const SHARED: [&str; 4] = ["machine", "program", "commit", "beside"];
 
-/// A published figure beside ours.
-struct Compared {
-    published: Published,
-    ours: Option<f64>,
-    predicted: Option<f64>,
-    /// Why it does not count whatever ours is; empty if it does.
-    flaw: String,
-}
-
-impl Compared {
-    /// `None` if no figure was published. What failed, in one run even, was not reached.
-    fn is_reached(&self) -> Option<bool> {
-        let by_figure = |ours| self.published.is_reached(ours);
-        let counts = self.flaw.is_empty();
-        let reached = self.ours.filter(|_| counts).and_then(by_figure);
-        self.published.value.map(|_| reached.unwrap_or(false))
-    }
-}
-
 /// The page of results of different scenarios.
 pub(crate) fn collection(title: &str, all: &[Results]) -> Result<Report, Error> {
     let mut report = Report::new(title);
     let compared = all.iter().map(compare).collect::<Result<Vec<_>, _>>()?;
     let rows = || compared.iter().flatten();
-    let judged = rows().filter_map(Compared::is_reached);
-    let (reached, known) = judged.fold((0, 0), |(reached, known), is| {
-        (reached + usize::from(is), known + 1)
-    });
     report.lede = format!(
-        "{known} published figures beside the same played here: {reached} are reached, and where \
-         one is not, the last column says why if that is known. Rates and delays are those of the \
-         documents, links are emulated on one machine."
+        "{} The last column says why one is not reached. Rates and delays are those of the \
+         documents, links are emulated on one machine.",
+        Count::of(rows())
     );
     report.facts = facts(all);
     report = report.with(Section::new("All figures").with(Block::Table(table(rows()))));
@@ -83,42 +61,6 @@ fn own_facts(results: &Results) -> Vec<(String, String)> {
     page::facts(&Named { name, results }, false)
 }
 
-fn compare(results: &Results) -> Result<Vec<Compared>, Error> {
-    let scenario = Scenario::parse(&results.text)?;
-    let compared = |published: Published| {
-        let figure = published.figure;
-        let step = results
-            .summary
-            .iter()
-            .find(|step| step.name == published.step);
-        let ours = step.and_then(|step| step.figure(figure));
-        let (scale, _) = figure.scale();
-        let predicted = published.predicted().map_err(Error::Scenario)?;
-        let flaw = match ours {
-            Some(ours) if ours.runs < results.runs => {
-                format!(" ({} of {} runs)", ours.runs, results.runs)
-            }
-            Some(_) if figure.depends_on_links() && !results.is_exact(&published.step) => {
-                ", not exact".into()
-            }
-            Some(_) | None => String::new(),
-        };
-        Ok(Compared {
-            ours: ours.map(|spread| spread.median * scale),
-            predicted,
-            flaw,
-            published,
-        })
-    };
-    let all = scenario.published.into_iter().map(compared);
-    // What was left out for lack of time is in no row.
-    let played = |row: &Result<Compared, Error>| {
-        let step = row.as_ref().map(|row| row.published.step.clone());
-        step.is_ok_and(|name| results.summary.iter().any(|step| step.name == name))
-    };
-    all.filter(|row| row.is_err() || played(row)).collect()
-}
-
 fn table<'a>(rows: impl Iterator<Item = &'a Compared>) -> Table {
     let head = [
         "document",
@@ -132,30 +74,20 @@ fn table<'a>(rows: impl Iterator<Item = &'a Compared>) -> Table {
     let mut table = Table::new("", head);
     for row in rows {
         let Published {
-            by,
-            what,
-            figure,
-            why,
-            ..
+            by, what, figure, ..
         } = &row.published;
-        let text = |value: Option<f64>| {
-            let (_, digits) = figure.scale();
-            let digits = digits.max(usize::from(*figure == Figure::Goodput) * 2);
-            value.map_or("-".into(), |value| format!("{value:.digits$}"))
-        };
-        let ours = text(row.ours) + &row.flaw;
         let here = match row.is_reached() {
-            Some(good) => Cell::judged(ours, good),
-            None => ours.into(),
+            Some(good) => Cell::judged(row.here(), good),
+            None => row.here().into(),
         };
         table.row([
             Cell::from(by.as_str()),
             what.as_str().into(),
             figure.title().into(),
-            text(row.published.value).into(),
+            row.text(row.published.value).into(),
             here,
-            text(row.predicted).into(),
-            why.as_str().into(),
+            row.text(row.predicted).into(),
+            row.remark().into(),
         ]);
     }
     table
@@ -217,7 +149,7 @@ fn bars<'a>(figure: Figure, rows: impl Iterator<Item = &'a Compared>) -> Bars {
         })
     };
     let groups = rows.map(|row| {
-        let values = [row.published.value, row.ours, row.predicted];
+        let values = [row.published.value, row.ours(), row.predicted];
         (row.published.what.clone(), values.map(bar).to_vec())
     });
     Bars {
@@ -237,6 +169,7 @@ mod tests {
     use super::*;
     use crate::emulator::Strain;
     use crate::report::{StepResult, TrafficResult};
+    use crate::scenario::Scenario;
     use crate::selfcheck::{Check, Property};
     use crate::traffic::{Figures, UdpFigures};
 
@@ -268,11 +201,13 @@ mod tests {
         results
     }
 
-    /// The page of a scenario with one published figure, and of runs with these goodputs in Mbit/s.
-    fn beside_published(late: f64, runs: &[Option<f64>]) -> String {
+    /// A scenario with one published figure, `more` at its end, and runs with these goodputs in
+    /// Mbit/s.
+    fn beside_published(late: f64, runs: &[Option<f64>], more: &str) -> Results {
         let mut results = results("only", 0.01, late);
         results.text += "[[step]]\nname = \"step of only\"\n[[published]]\nwhat = \"TCP\"\n\
             by = \"a report\"\nstep = \"step of only\"\nfigure = \"goodput\"\nvalue = 9\n";
+        results.text += more;
         let step = results.steps.remove(0);
         results.runs = 0;
         for goodput in runs {
@@ -296,6 +231,10 @@ mod tests {
                 ..step.clone()
             }]);
         }
+        results
+    }
+
+    fn page_of(results: Results) -> String {
         collection("Seeds", &[results]).expect("it is right").html()
     }
 
@@ -330,9 +269,78 @@ mod tests {
             ),
             (0.04, &[Some(10.0)][..], "10.00, not exact"),
         ] {
-            let page = beside_published(late, runs);
+            let page = page_of(beside_published(late, runs, ""));
             assert!(page.contains(shown), "{late}, {runs:?}: {shown}: {page}");
         }
+    }
+
+    /// What the head says beside what is reached, and why the rows cannot stand.
+    fn told(late: f64, runs: &[Option<f64>], more: &str) -> (String, Option<String>) {
+        let results = beside_published(late, runs, more);
+        let count = Count::of(&compare(&results).expect("it is right"));
+        (count.to_string(), count.lack())
+    }
+
+    #[test]
+    fn a_row_that_is_missed_says_why_or_that_nobody_did() {
+        const WHY: &str = "why = \"more than the link carries\"\n";
+        const OPEN: &str = "why = \"not reached: repairs are lost too\"\n";
+        for (late, runs, more, words, lack) in [
+            (0.0, &[Some(10.0)][..], "", "1 are reached.", None),
+            (
+                0.0,
+                &[Some(8.0)][..],
+                WHY,
+                "1 are missed because theirs",
+                None,
+            ),
+            (0.0, &[Some(8.0)][..], OPEN, "1 are NOT REACHED", None),
+            (
+                0.0,
+                &[Some(8.0)][..],
+                "",
+                "NO REASON IS GIVEN",
+                Some("1 missed and no reason given"),
+            ),
+            (
+                0.0,
+                &[None][..],
+                WHY,
+                "not measured",
+                Some("1 not measured in every run"),
+            ),
+            (
+                0.04,
+                &[Some(8.0)][..],
+                WHY,
+                "1 are not exact",
+                Some("1 not exact: this machine"),
+            ),
+        ] {
+            let (head, found) = told(late, runs, more);
+            assert!(head.contains(words), "{runs:?}, {more}: {head}");
+            match (lack, found) {
+                (Some(lack), Some(found)) => assert!(found.starts_with(lack), "{found}"),
+                (lack, found) => assert_eq!(lack, found.as_deref(), "{runs:?}, {more}"),
+            }
+        }
+        let page = page_of(beside_published(0.0, &[Some(8.0)], ""));
+        assert!(page.contains("NO REASON GIVEN"), "{page}");
+    }
+
+    #[test]
+    fn what_was_left_out_stands_as_not_played() {
+        let more = "[[step]]\nname = \"an hour\"\nlong = true\n[[published]]\nwhat = \"gap\"\n\
+            by = \"a report\"\nstep = \"an hour\"\nfigure = \"gap_seconds\"\nvalue = 0\n";
+        let (head, lack) = told(0.0, &[Some(10.0)], more);
+        assert!(
+            head.ends_with("1 are reached. 1 rows were NOT PLAYED."),
+            "{head}"
+        );
+        assert_eq!(lack, None, "who is quick leaves things out");
+
+        let page = page_of(beside_published(0.0, &[Some(10.0)], more));
+        assert!(page.contains("not played"), "{page}");
     }
 
     #[test]

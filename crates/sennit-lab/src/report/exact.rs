@@ -52,6 +52,24 @@ fn is_exact(strain: &Strain, overruns: u64, tolerable: usize) -> bool {
     overruns == 0 && (none_is_late || strain.late_ratio(tolerable) <= SHARE)
 }
 
+/// What makes figures worthless of links that were measured like this, if anything does.
+pub(crate) fn inexactness(strain: &Strain, overruns: u64, checks: &[Check]) -> Option<String> {
+    why_inexact(strain, overruns, tolerable(checks))
+}
+
+fn why_inexact(strain: &Strain, overruns: u64, tolerable: usize) -> Option<String> {
+    (!is_exact(strain, overruns, tolerable)).then(|| {
+        format!(
+            "NOT EXACT, this machine was too busy: {:.2} % of the packets waited before a link or \
+             left it over {tolerable} ms late ({:.1} % are tolerable), the latest by {:.1} ms, and \
+             {overruns} were dropped before it",
+            strain.late_ratio(tolerable) * 1e2,
+            SHARE * 1e2,
+            strain.late_max_seconds * 1e3,
+        )
+    })
+}
+
 impl Results {
     /// What makes figures of some steps worthless.
     pub(crate) fn remarks(&self) -> Vec<String> {
@@ -73,18 +91,8 @@ impl Results {
 impl StepResult {
     /// What makes its figures worthless, if anything does.
     fn inexactness(&self, tolerable: usize) -> Option<String> {
-        (!is_exact(&self.strain, self.overruns, tolerable)).then(|| {
-            format!(
-                "{}: NOT EXACT, this machine was too busy: {:.2} % of the packets left a link over \
-                 {tolerable} ms late ({:.1} % are tolerable), the latest by {:.1} ms, and {} were \
-                 dropped before it",
-                self.title(),
-                self.strain.late_ratio(tolerable) * 1e2,
-                SHARE * 1e2,
-                self.strain.late_max_seconds * 1e3,
-                self.overruns
-            )
-        })
+        let why = why_inexact(&self.strain, self.overruns, tolerable)?;
+        Some(format!("{}: {why}", self.title()))
     }
 }
 
@@ -117,6 +125,29 @@ mod tests {
             (&[][..], 10),
         ] {
             assert_eq!(tolerable(&checks(delays)), milliseconds, "{delays:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_busy_machine_has_the_figures() {
+        let strain = |late| Strain {
+            packets: 1000,
+            packets_over_ms: [late; 10],
+            late_max_seconds: 0.0123,
+            ..Strain::default()
+        };
+
+        assert_eq!(inexactness(&strain(1), 0, &checks(&[0.01])), None);
+        let said = inexactness(&strain(20), 3, &checks(&[0.01])).expect("many were late");
+        let figures = [
+            "NOT EXACT",
+            "2.00 %",
+            "over 5 ms",
+            "12.3 ms",
+            "3 were dropped",
+        ];
+        for figure in figures {
+            assert!(said.contains(figure), "{figure}: {said}");
         }
     }
 

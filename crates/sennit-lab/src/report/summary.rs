@@ -173,12 +173,15 @@ impl StepResult {
         let longest = operated.reload_seconds.iter().copied().reduce(f64::max);
         let reloads = longest.map(|_| operated.reload_seconds.len() as f64);
         let kills = (operated.kills > 0).then_some(operated.kills as f64);
-        let lost = operated.lost_history_seconds.map(|lost| lost as f64);
+        let seconds = |count: Option<u64>| count.map(|count| count as f64);
+        let lost = seconds(operated.lost_history_seconds);
+        let judged = seconds(operated.judged_history_seconds);
         let figures = [
             (Figure::Reloads, reloads),
             (Figure::ReloadSeconds, longest),
             (Figure::Kills, kills),
             (Figure::LostHistorySeconds, lost),
+            (Figure::JudgedHistorySeconds, judged),
             (Figure::GapErrorSeconds, self.gap_error()),
             (Figure::LeftBehind, operated.left_behind()),
         ];

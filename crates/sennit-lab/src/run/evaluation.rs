@@ -130,6 +130,7 @@ fn direction(traffic: &Traffic) -> Option<Direction> {
         | Traffic::Ping(_)
         | Traffic::Ask(_)
         | Traffic::Program(_)
+        | Traffic::Test(_)
         | Traffic::Idle(_)
         | Traffic::Flood(_) => None,
     }

@@ -4,7 +4,7 @@ use sennit_linux::DeviceName;
 use sennit_netem::Direction;
 use serde::{Deserialize, Serialize};
 
-use super::{Seconds, Shape};
+use super::{LinkTable, Seconds, Shape};
 
 /// A `[[step.fault]]` table.
 #[derive(Debug, Clone, Deserialize)]
@@ -330,6 +330,18 @@ impl Fault {
             return Err("`every_s` and `times` belong together".into());
         }
         Ok(())
+    }
+
+    /// What cannot happen to this link, if it is the fault's.
+    pub(super) fn check_on(&self, link: &LinkTable) -> Result<(), String> {
+        let (own, most) = (self.link.as_ref() == Some(&link.name), link.mtu_most());
+        match self.mtu.filter(|mtu| own && *mtu > most) {
+            Some(mtu) => Err(format!(
+                "`mtu` {mtu} of a fault is more than the {most} of its link: give the link that \
+                 `mtu`, and take it away by a fault at first"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The index of the edge it happens to.

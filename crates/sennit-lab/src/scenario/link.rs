@@ -73,6 +73,9 @@ pub struct Shape {
     reorder: Option<bool>,
     loss_percent: Option<f64>,
     burst: Option<f64>,
+    /// All packets whose bytes from the IP header on are in one of these ranges, both ends with it,
+    /// are lost, and no others: a sender that counts by sizes so has the ones lost that it chose.
+    lose_sizes: Option<Vec<[usize; 2]>>,
     queue_ms: Option<f64>,
     queue_bytes: Option<usize>,
     outage: Option<bool>,
@@ -90,9 +93,22 @@ enum JitterKind {
 }
 
 impl LinkTable {
+    /// The largest MTU that its devices may have: the emulator reads no more of a packet than that
+    /// of the link that it was made for.
+    pub(super) fn mtu_most(&self) -> u32 {
+        match self.kind {
+            Kind::Emulated => self.mtu(),
+            Kind::Veth | Kind::Tbf => u32::MAX,
+        }
+    }
+
+    fn mtu(&self) -> u32 {
+        self.mtu.unwrap_or(1500)
+    }
+
     /// The link that it asks for.
     pub(super) fn link(&self) -> Result<LabLink, Error> {
-        let mtu = self.mtu.unwrap_or(1500);
+        let mtu = self.mtu();
         let plain = LinkSpec::symmetric(Config::default());
         let base = |direction| Config {
             mtu: mtu as usize,
@@ -233,7 +249,22 @@ impl Shape {
         Ok(())
     }
 
+    fn lose(&self, sizes: &[[usize; 2]], config: &mut Config) -> Result<(), String> {
+        if self.loss_percent.is_some() || self.burst.is_some() {
+            return Err("`lose_sizes` excludes `loss_percent` and `burst`".into());
+        }
+        if sizes.iter().any(|[least, most]| least > most) {
+            return Err("each of `lose_sizes` is [least, most]".into());
+        }
+        let ranges = sizes.iter().map(|&[least, most]| least..=most);
+        config.loss = Loss::Sizes(ranges.collect());
+        Ok(())
+    }
+
     fn apply_loss(&self, config: &mut Config) -> Result<(), String> {
+        if let Some(sizes) = &self.lose_sizes {
+            return self.lose(sizes, config);
+        }
         if self.loss_percent.is_none() && self.burst.is_none() {
             return Ok(());
         }
@@ -245,8 +276,7 @@ impl Shape {
         }
         let ratio = ratio.unwrap_or(0.0);
         config.loss = match self.burst {
-            Some(burst) if burst >= 1.0 => Loss::bursts(ratio, burst),
-            Some(_) => return Err("`burst` is at least 1 packet".into()),
+            Some(burst) => bursts(ratio, burst)?,
             None if ratio == 0.0 => Loss::None,
             None => Loss::Random(ratio),
         };
@@ -268,6 +298,21 @@ fn moving(config: Config, text: &str) -> Result<Config, String> {
         }
     };
     Ok(Config { queue, ..config }.moving(Arc::new(trace)))
+}
+
+fn bursts(ratio: f64, burst: f64) -> Result<Loss, String> {
+    if !(burst.is_finite() && burst >= 1.0) {
+        return Err("`burst` is a number of packets, at least 1".into());
+    }
+    let most = Loss::most_in_bursts(burst);
+    if ratio > most {
+        let (percent, most) = (ratio * 100.0, (most * 1000.0).floor() / 10.0);
+        return Err(format!(
+            "{percent:.1} % cannot be lost in bursts of {burst} packets, {most} % is the most: make \
+             `burst` longer or `loss_percent` less"
+        ));
+    }
+    Ok(Loss::bursts(ratio, burst))
 }
 
 /// Whether a token bucket can be what is asked.

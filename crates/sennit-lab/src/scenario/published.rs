@@ -4,6 +4,7 @@ use clap::Parser;
 use sennit_predict::What;
 use serde::Deserialize;
 
+use super::Step;
 use crate::figure::Figure;
 
 /// A `[[published]]` table.
@@ -16,6 +17,8 @@ pub struct Published {
     pub by: String,
     /// The step that plays the same.
     pub step: String,
+    /// The number of the traffic whose figure it is; absent: the first that has it.
+    pub traffic: Option<usize>,
     /// Which of its figures.
     pub figure: Figure,
     /// The published figure, in the unit of the tables.
@@ -25,10 +28,14 @@ pub struct Published {
     pub better: Better,
     /// What `sennit predict` is asked for the same, like `tcp --rate 10Mbit`; of goodput only.
     pub predict: Option<String>,
-    /// Why ours is not better: what was not physical in theirs, or is not the same.
+    /// Why ours is not better: what was not physical in theirs, or is not the same. Where neither
+    /// is so it begins with `not reached:`.
     #[serde(default)]
     pub why: String,
 }
+
+/// Begins the reason why ours falls short of a figure that is possible.
+const OPEN: &str = "not reached:";
 
 /// Which way is better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -54,6 +61,19 @@ struct Line {
 }
 
 impl Published {
+    /// Whether one of these steps has what it is about.
+    pub(super) fn check(&self, steps: &[Step]) -> Result<(), String> {
+        let step = steps.iter().find(|step| step.name == self.step);
+        let step = step.ok_or_else(|| format!("there is no step {:?}", self.step))?;
+        let all = step.traffic.len();
+        match self.traffic.filter(|it| !(1..=all).contains(it)) {
+            Some(number) => Err(format!(
+                "its step has no traffic {number}, they are numbered 1 to {all}"
+            )),
+            None => self.predicted().map(|_| ()),
+        }
+    }
+
     /// The prediction in the unit of the tables, if there is one.
     pub(crate) fn predicted(&self) -> Result<Option<f64>, String> {
         let Some(line) = &self.predict else {
@@ -64,6 +84,11 @@ impl Published {
         let load = parsed.what.load().ok_or("a sweep has no goodput")?;
         let predicted = load.predict().map_err(|error| error.to_string())?;
         Ok(Some(predicted.goodput_bits_per_second / 1e6))
+    }
+
+    /// Whether nothing forbids the figure, by its own reason.
+    pub(crate) fn is_open(&self) -> bool {
+        self.why.starts_with(OPEN)
     }
 
     /// Whether a figure of ours, in the unit of the tables, is at least as good.
@@ -86,6 +111,7 @@ mod tests {
             what: "TCP".into(),
             by: "a report".into(),
             step: "tcp".into(),
+            traffic: None,
             figure: Figure::Goodput,
             value: Some(9.39),
             better,

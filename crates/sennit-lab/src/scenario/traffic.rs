@@ -5,7 +5,7 @@ use std::time::Duration;
 use sennit_netem::Direction;
 use serde::Deserialize;
 
-use super::{Ask, Fetch, Program, Seconds, Step, Via};
+use super::{Ask, Fetch, LoadTest, Program, Seconds, Step, Via};
 use crate::host::Role;
 
 /// A `[[step.traffic]]` table.
@@ -28,6 +28,8 @@ pub enum Traffic {
     Ask(Ask),
     /// Whatever a program measures.
     Program(Program),
+    /// What `sennit test` finds.
+    Test(LoadTest),
     /// Nothing: to see what a tunnel costs by being there.
     Idle(Idle),
     /// First packets of clients that do not exist.
@@ -133,6 +135,10 @@ pub struct Udp {
     /// By a sender and a receiver of our own, which time each packet, and not by iperf3.
     #[serde(default)]
     pub delays: bool,
+    /// With `delays`: bytes that each of ten packets has more than the one before, so that a link
+    /// can lose those of one place in ten by their size.
+    #[serde(default)]
+    pub grow: u16,
     /// IPv6 instead of IPv4.
     #[serde(default)]
     pub ipv6: bool,
@@ -252,6 +258,7 @@ impl Traffic {
             | Self::Fetch(Fetch { via, .. })
             | Self::Ask(Ask { via, .. })
             | Self::Program(Program { via, .. })
+            | Self::Test(LoadTest { via, .. })
             | Self::Idle(Idle { via, .. }) => via,
             Self::Flood(_) => &Via::Tunnel,
         }
@@ -268,6 +275,7 @@ impl Traffic {
             | Self::Fetch(Fetch { edge, .. })
             | Self::Ask(Ask { edge, .. })
             | Self::Program(Program { edge, .. })
+            | Self::Test(LoadTest { edge, .. })
             | Self::Idle(Idle { edge, .. }) => *edge,
             // There is one hub.
             Self::Flood(_) => Some(1),
@@ -283,7 +291,9 @@ impl Traffic {
             | Self::Packets(Packets { from, .. })
             | Self::Ping(Ping { from, .. })
             | Self::Fetch(Fetch { from, .. }) => *from,
-            Self::Ask(_) | Self::Program(_) | Self::Idle(_) | Self::Flood(_) => Role::Edge,
+            Self::Ask(_) | Self::Program(_) | Self::Test(_) | Self::Idle(_) | Self::Flood(_) => {
+                Role::Edge
+            }
         }
     }
 
@@ -294,7 +304,7 @@ impl Traffic {
             | Self::Packets(Packets { to, .. })
             | Self::Ping(Ping { to, .. })
             | Self::Fetch(Fetch { to, .. }) => *to,
-            Self::Quic(_) | Self::Udp(_) => Role::Server,
+            Self::Quic(_) | Self::Udp(_) | Self::Test(_) => Role::Server,
             Self::Ask(_) | Self::Program(_) | Self::Idle(_) | Self::Flood(_) => Role::Hub,
         }
     }
@@ -310,6 +320,7 @@ impl Traffic {
             | Self::Fetch(_)
             | Self::Ask(_)
             | Self::Program(_)
+            | Self::Test(_)
             | Self::Idle(_)
             | Self::Flood(_) => return None,
         };
@@ -330,6 +341,7 @@ impl Traffic {
             Self::Fetch(fetch) => (fetch.start_s, fetch.seconds),
             Self::Ask(ask) => (ask.start_s, ask.seconds),
             Self::Program(program) => (program.start_s, program.seconds),
+            Self::Test(test) => (test.start_s, test.seconds),
             Self::Idle(idle) => (idle.start_s, idle.seconds),
             Self::Flood(flood) => (flood.start_s, flood.seconds),
         };
@@ -350,6 +362,7 @@ impl Traffic {
             | Self::Ping(_)
             | Self::Ask(_)
             | Self::Program(_)
+            | Self::Test(_)
             | Self::Idle(_)
             | Self::Flood(_) => None,
         };
@@ -381,6 +394,12 @@ impl Traffic {
             Self::Udp(udp) if !(udp.rate_mbit > 0.0 && udp.bytes >= 16) => {
                 Err("UDP needs a rate and at least 16 bytes per packet".into())
             }
+            Self::Udp(udp) if udp.grow > 0 && !udp.delays => {
+                Err("packets `grow` with `delays = true` only".into())
+            }
+            Self::Udp(udp) if u32::from(udp.bytes) + 9 * u32::from(udp.grow) > 1472 => {
+                Err("UDP has at most 1472 bytes per packet, of those that `grow` too".into())
+            }
             Self::Packets(packets) if packets.via == Via::Mptcp => {
                 Err("MPTCP carries no UDP".into())
             }
@@ -397,6 +416,7 @@ impl Traffic {
             Self::Fetch(fetch) => fetch.check(),
             Self::Ask(ask) => ask.check(),
             Self::Program(program) => program.check(),
+            Self::Test(test) => test.check(),
             Self::Flood(flood) if !(1..=1_000_000).contains(&flood.rate) => {
                 Err("`rate` of a flood is 1 to 1000000 packets a second".into())
             }

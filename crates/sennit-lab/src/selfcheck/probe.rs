@@ -1,7 +1,9 @@
 //! UDP packets with their send time, from one end of a link to the other.
 
 use std::io::ErrorKind;
+use std::mem;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,6 +39,8 @@ pub(super) struct Probe {
     pub(super) epoch: Instant,
     /// Whether the receiver is behind a NAT box.
     behind_nat: bool,
+    /// The number of the next packet: no two have the same.
+    next: AtomicU32,
     sender: UdpSocket,
     receiver: UdpSocket,
 }
@@ -69,6 +73,7 @@ impl Probe {
             bucket: link.spec().bucket,
             epoch: epoch.unwrap_or_else(Instant::now),
             behind_nat: link.spec().nat.is_some() && direction == Direction::Down,
+            next: AtomicU32::new(0),
             sender,
             receiver,
         })
@@ -80,6 +85,7 @@ impl Probe {
             true => self.mapped()?,
             false => self.receiver.local_addr()?,
         };
+        let first = self.next.fetch_add(burst.count, Ordering::Relaxed);
         let epoch = Instant::now();
         let ready = Barrier::new(2);
         let end = OnceLock::new();
@@ -87,11 +93,11 @@ impl Probe {
             let receiver = scope.spawn(|| {
                 take_priority();
                 ready.wait();
-                self.receive(burst, epoch, &end)
+                self.receive(burst, Expected::new(first, burst.count), epoch, &end)
             });
             prefer_this_thread();
             ready.wait();
-            let sent = self.send(burst, to, epoch);
+            let sent = self.send((burst, first), to, epoch);
             let _ = end.set(Instant::now() + self.longest_way());
             let arrivals = receiver.join().expect("a receiver does not panic");
             sent.and(arrivals)
@@ -124,7 +130,13 @@ impl Probe {
         )))
     }
 
-    fn send(&self, burst: Burst, to: SocketAddr, epoch: Instant) -> std::io::Result<()> {
+    /// Sends a burst whose packets are numbered from `first` on.
+    fn send(
+        &self,
+        (burst, first): (Burst, u32),
+        to: SocketAddr,
+        epoch: Instant,
+    ) -> std::io::Result<()> {
         let mut packet = vec![0; burst.payload];
         let start = Instant::now();
         for number in 0..burst.count {
@@ -134,7 +146,7 @@ impl Probe {
                 thread::sleep(early);
             }
             packet[..8].copy_from_slice(&nanos(epoch.elapsed()).to_be_bytes());
-            packet[8..PROBE].copy_from_slice(&number.to_be_bytes());
+            packet[8..PROBE].copy_from_slice(&first.wrapping_add(number).to_be_bytes());
             self.sender.send_to(&packet, to)?;
         }
         Ok(())
@@ -144,6 +156,7 @@ impl Probe {
     fn receive(
         &self,
         burst: Burst,
+        mut expected: Expected,
         epoch: Instant,
         end: &OnceLock<Instant>,
     ) -> std::io::Result<Vec<Arrival>> {
@@ -152,7 +165,7 @@ impl Probe {
         self.receiver.set_read_timeout(Some(LOOK_UP))?;
         while arrivals.len() < burst.count as usize {
             match self.receiver.recv(&mut packet) {
-                Ok(_) => arrivals.push(arrival(&packet, epoch)),
+                Ok(len) => arrivals.extend(expected.arrival(&packet[..len], epoch)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if end.get().is_some_and(|end| Instant::now() > *end) {
                         break;
@@ -176,13 +189,32 @@ fn heard<T>(received: std::io::Result<T>) -> std::io::Result<Option<T>> {
     }
 }
 
-fn arrival(packet: &[u8], epoch: Instant) -> Arrival {
-    let at = Instant::now();
-    let sent = packet
-        .first_chunk()
-        .map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    let delay = (at - epoch).saturating_sub(Duration::from_nanos(sent));
-    Arrival { delay, at }
+/// The packets of a burst that have not come yet.
+struct Expected {
+    first: u32,
+    came: Vec<bool>,
+}
+
+impl Expected {
+    /// So many, which are numbered from `first` on.
+    fn new(first: u32, count: u32) -> Self {
+        let came = vec![false; count as usize];
+        Self { first, came }
+    }
+
+    /// Takes a packet that comes now; `None` if it is of an earlier burst, or comes a second time.
+    fn arrival(&mut self, packet: &[u8], epoch: Instant) -> Option<Arrival> {
+        let at = Instant::now();
+        let (sent, rest) = packet.split_first_chunk()?;
+        let number = u32::from_be_bytes(*rest.first_chunk()?);
+        let place = number.wrapping_sub(self.first) as usize;
+        if mem::replace(self.came.get_mut(place)?, true) {
+            return None;
+        }
+        let sent = Duration::from_nanos(u64::from_be_bytes(*sent));
+        let delay = (at - epoch).saturating_sub(sent);
+        Some(Arrival { delay, at })
+    }
 }
 
 /// Other work on this machine should not slow the probes down; without privilege it may.
@@ -204,4 +236,27 @@ fn open(device: &str, address: SocketAddr) -> std::io::Result<UdpSocket> {
     socket.bind(&address.into())?;
     rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20)?;
     Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(number: u32) -> Vec<u8> {
+        [&[0; 8][..], &number.to_be_bytes()].concat()
+    }
+
+    /// What a queue still held of an earlier burst counted, as if it had been under way since then.
+    #[test]
+    fn only_what_was_sent_in_this_burst_counts_and_only_once() {
+        let now = Instant::now();
+        let mut expected = Expected::new(u32::MAX, 3);
+        let mut counts = |number| expected.arrival(&packet(number), now).is_some();
+
+        assert!(!counts(u32::MAX - 1), "of the burst before");
+        assert!(counts(1) && counts(u32::MAX) && counts(0));
+        assert!(!counts(0), "a copy");
+        assert!(!counts(2), "of nobody");
+        assert!(expected.arrival(&[0; 11], now).is_none(), "too short");
+    }
 }

@@ -93,9 +93,13 @@ impl Row {
         measured.figure(&self.name_over(kind), self.figure)
     }
 
-    /// Ours against another's.
+    /// Ours against another's; `None` where some run has not both.
     fn ratio(&self, other: TunnelKind, measured: &Measured) -> Option<f64> {
-        let [ours, theirs] = [OURS, other].map(|kind| self.spread(kind, measured));
+        let of_all = |kind| {
+            let spread = self.spread(kind, measured);
+            spread.filter(|spread| spread.runs == measured.runs)
+        };
+        let [ours, theirs] = [OURS, other].map(of_all);
         let ratio = ours?.median / theirs?.median;
         ratio.is_finite().then_some(ratio)
     }
@@ -191,6 +195,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::StepSummary;
 
     const COMPARISON: &str = r#"
         name = "s"
@@ -254,6 +259,25 @@ mod tests {
             "up Mbit/s 3600 2400 8000 1.50 0.45 at least 3500, 0.5 x ideal, 1.4 x wireguard-go NO"
         );
         assert_eq!(rows[2], "cpu, s/GB 3.60 3.60 3.60 1.00 1.00 at most 3.5 NO");
+    }
+
+    #[test]
+    fn a_rival_that_failed_in_some_runs_is_no_measure() {
+        let comparison: Comparison = toml::from_str(COMPARISON).expect("it is right");
+        let mut measured = measured();
+        let spread = |step: &mut StepSummary| {
+            let figures = step.traffic.iter_mut().map(|it| &mut it.figures);
+            figures.for_each(|it| it.values_mut().for_each(|spread| spread.runs = 3));
+        };
+        measured
+            .summary
+            .iter_mut()
+            .filter(|it| it.name.starts_with("ideal"))
+            .for_each(spread);
+
+        assert_eq!(comparison.row[0].ratio(TunnelKind::Ideal, &measured), None);
+        let other = comparison.row[0].ratio(TunnelKind::WireguardGo, &measured);
+        assert_eq!(other, Some(1.5));
     }
 
     #[test]

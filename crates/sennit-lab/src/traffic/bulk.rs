@@ -19,6 +19,9 @@ use crate::scenario::{Tcp, Via};
 /// Longer than any cut that a scenario makes under load.
 const STALLED: Duration = Duration::from_secs(30);
 
+/// Longer than a handshake takes, some packets of which are lost.
+const CONNECTED: Duration = Duration::from_secs(10);
+
 pub(super) fn run(tcp: &Tcp, context: &Context<'_>) -> Result<BulkFigures, Error> {
     if tcp.via == Via::Mptcp {
         configure_mptcp(context)?;
@@ -82,6 +85,8 @@ fn listen(context: &Context<'_>, address: SocketAddr, tcp: &Tcp) -> std::io::Res
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(128)?;
+        // It holds for accepting as well (socket(7)).
+        socket.set_read_timeout(Some(CONNECTED))?;
         Ok(socket)
     })?
 }
@@ -99,7 +104,7 @@ fn connect(
     };
     let near = context.host(from).netns().run(|| {
         let socket = socket(tcp, address)?;
-        socket.connect_timeout(&address.into(), Duration::from_secs(10))?;
+        socket.connect_timeout(&address.into(), CONNECTED)?;
         Ok(socket)
     });
     let near = near

@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Context, FetchFigures, far};
 use crate::error::{Doing, Error};
+use crate::flag::Raised;
 use crate::scenario::Fetch;
 
 /// A fetch without any progress for so long has failed.
@@ -32,13 +33,12 @@ pub(super) fn run(fetch: &Fetch, context: &Context<'_>) -> Result<FetchFigures, 
     let over = AtomicBool::new(false);
     let near = context.host(fetch.from);
     let times = thread::scope(|scope| {
+        let _over = Raised(&over);
         scope.spawn(|| serve(&listener, fetch.bytes, &over));
-        let times = fetch_all(fetch.every_s.0, context.span(), || {
+        fetch_all(fetch.every_s.0, context.span(), || {
             let fetched = near.netns().run(|| fetch_once(address, fetch.bytes));
             fetched.is_ok_and(|it| it.is_ok())
-        });
-        over.store(true, Ordering::Relaxed);
-        times
+        })
     });
     Ok(times.figures(fetch.bytes, context.seconds))
 }

@@ -18,10 +18,12 @@ pub(super) fn run(udp: &Udp, context: &Context<'_>) -> Result<UdpFigures, Error>
     let port = udp.port.unwrap_or(context.port);
     let address = SocketAddr::new(plan::SERVER.ip(udp.ipv6), port);
     let [near, far] = packets::ends(context, [udp.from, Role::Server], address)?;
+    let mean = f64::from(udp.bytes) + f64::from(udp.grow) * f64::from(load::PLACES - 1) / 2.0;
     let asked = load::Stream {
         direction: udp.direction,
         bytes: udp.bytes.into(),
-        per_second: udp.rate_mbit * 1e6 / 8.0 / f64::from(udp.bytes),
+        grow: udp.grow,
+        per_second: udp.rate_mbit * 1e6 / 8.0 / mean,
         span: context.span(),
         dscp: udp.dscp,
         bin: context.bin,

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use rustix::process::Signal;
 use toml::{Table, Value};
 
 use self::operate::Life;
 use self::shortage::Starved;
-use super::{Daemons, UP, log, spawn, stop};
+use super::{Daemons, UP, log, spawn};
 use crate::error::{Doing, Error};
 use crate::host::{Host, Role, Running, run};
 use crate::lab::{Lab, Site};
@@ -149,23 +148,21 @@ impl<'a> Sennit<'a> {
 
     fn restart_hub(&mut self) -> Result<(), Error> {
         let daemon = self.daemons.hub();
-        stop(daemon);
-        let _ = daemon.child().wait();
+        daemon.stop();
+        let _ = daemon.running.child().wait();
         self.start_hub()
     }
 
     /// Nobody asks it to stop.
     fn kill_hub(&mut self) -> Result<(), Error> {
-        let daemon = self.daemons.hub();
-        daemon.signal(Signal::KILL);
-        let _ = daemon.child().wait();
+        self.daemons.hub().kill();
         self.operated.kills += 1;
         self.start_hub()
     }
 
     fn start_hub(&mut self) -> Result<(), Error> {
         let hub = End::hub(self.lab).start(&self.program, &self.daemons.logs)?;
-        *self.daemons.hub() = hub;
+        self.daemons.hub().running = hub;
         Ok(())
     }
 
@@ -174,9 +171,9 @@ impl<'a> Sennit<'a> {
         let ends: Vec<_> = End::all(self.lab).collect();
         // The edges first, while the hub can be told.
         for index in (0..ends.len()).rev() {
-            let daemon = &mut self.daemons.all[index].running;
-            stop(daemon);
-            let ended = daemon.child().try_wait();
+            let daemon = &mut self.daemons.all[index];
+            daemon.stop();
+            let ended = daemon.running.child().try_wait();
             let ended = ended.doing(|| "wait for a daemon".into())?;
             if !ended.is_some_and(|status| status.success()) {
                 let what = format!("did not stop as asked ({ended:?})");
@@ -195,10 +192,8 @@ impl<'a> Sennit<'a> {
 
     /// Nobody asks it to stop.
     fn restart_edge(&mut self, index: usize) -> Result<(), Error> {
-        let daemon = self.daemons.edge(index);
-        daemon.signal(Signal::KILL);
         let killed = SystemTime::now();
-        let _ = daemon.child().wait();
+        self.daemons.edge(index).kill();
         self.operated.kills += 1;
         let from = std::mem::replace(&mut self.started[index], SystemTime::now());
         self.lives.push(Life {
@@ -207,7 +202,7 @@ impl<'a> Sennit<'a> {
             killed,
         });
         let edge = End::edge(self.lab, index).start(&self.program, &self.daemons.logs)?;
-        *self.daemons.edge(index) = edge;
+        self.daemons.edge(index).running = edge;
         Ok(())
     }
 

@@ -4,14 +4,18 @@
 //! their place, he would have root follow him there: such files are not seen to.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use super::refused;
-use crate::{Draft, Error, error::Doing, helper::Entrusted, user::folder};
+use crate::{
+    Draft, Error, User, as_owner_of,
+    error::Doing,
+    helper::{Entrusted, open_regular},
+    user::folder,
+};
 
 /// Says why the second text must not take the place of a daemon's config. That was the first of
 /// these when the daemon started, and is the second by now.
@@ -22,7 +26,9 @@ const LONGEST: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Custody {
+    user: User,
     config: Option<Config>,
+    read: Vec<PathBuf>,
     removed: Vec<PathBuf>,
     judge: Option<Judge>,
 }
@@ -43,6 +49,7 @@ impl Custody {
         let Entrusted {
             user,
             config: path,
+            read,
             mut removed,
         } = entrusted;
         let is_reached = |path: &Path| user.reaches(folder(path));
@@ -51,7 +58,9 @@ impl Custody {
         let place = place.filter(|place| !is_reached(&path) && !is_reached(place));
         let config = place.and_then(|place| Config::begin(path, place).ok());
         Self {
+            user,
             config,
+            read,
             removed,
             judge,
         }
@@ -97,6 +106,22 @@ impl Custody {
         draft.publish().doing(|| "replace the config".into())
     }
 
+    /// Opens a file that was named at the start. Its name may lead to another by now, as that of a
+    /// certificate which was renewed, though to none that the user can put there.
+    pub(super) fn open_named(&self, path: &Path) -> Result<File, Error> {
+        let opened = || {
+            if !self.read.iter().any(|it| it == path) {
+                let new = "the config did not name it when the daemon started: restart the daemon";
+                return Err(io::Error::other(new));
+            }
+            match self.user.obstacle_of_file(path, &[])? {
+                Some(obstacle) => Err(io::Error::other(obstacle)),
+                None => as_owner_of(path, || open_regular(path, 0)),
+            }
+        };
+        opened().doing(|| format!("read {}", path.display()))
+    }
+
     pub(super) fn remove(&self, path: &Path) -> Result<(), Error> {
         if !self.removed.iter().any(|it| it == path) {
             return Err(refused("remove a file of others"));
@@ -130,14 +155,7 @@ impl Config {
                 let moved = "its name leads elsewhere by now: restart the daemon";
                 return Err(io::Error::other(moved));
             }
-            // It waits for nobody who writes into a pipe.
-            let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-            let mut options = OpenOptions::new();
-            let file = options.read(true).custom_flags(flags).open(&self.place)?;
-            match file.metadata()?.is_file() {
-                true => Ok(file),
-                false => Err(io::Error::other("not a regular file")),
-            }
+            open_regular(&self.place, libc::O_NOFOLLOW)
         };
         opened().doing(|| "read the config".into())
     }

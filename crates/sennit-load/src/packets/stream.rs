@@ -16,6 +16,9 @@ use sennit_netem::Direction;
 use super::{Receiver, SLACK, Sender, connect};
 use crate::{Arrivals, Received, Schedule};
 
+/// So many packets of different sizes follow each other, where they grow.
+pub const PLACES: u16 = 10;
+
 /// Number and time of sending of a packet.
 pub const STAMP: usize = 16;
 
@@ -32,6 +35,9 @@ pub struct Stream {
     pub direction: Direction,
     /// Payload of each, at least [`STAMP`].
     pub bytes: usize,
+    /// How much longer each is than the last, up to the tenth ([`PLACES`]), after which the first
+    /// size follows: so a link can lose those that have a place.
+    pub grow: u16,
     /// How many leave each second.
     pub per_second: f64,
     /// How long they are sent.
@@ -86,7 +92,8 @@ impl Sender {
     /// How many packets were sent.
     fn stream(&mut self, asked: &Stream, epoch: Instant) -> io::Result<u64> {
         set_timer_slack(SLACK)?;
-        let mut packet = vec![0; self.bytes];
+        let longer = |place: u16| self.bytes + usize::from(asked.grow) * usize::from(place);
+        let mut packet = vec![0; longer(PLACES)];
         let mut schedule = Schedule::per_second(asked.per_second, epoch);
         let end = epoch + asked.span;
         while schedule.next_at() < end {
@@ -98,10 +105,11 @@ impl Sender {
             packet[..8].copy_from_slice(&schedule.taken().to_be_bytes());
             let now = epoch.elapsed().as_nanos() as u64;
             packet[8..STAMP].copy_from_slice(&now.to_be_bytes());
+            let place = (schedule.taken() - 1) % u64::from(PLACES);
             let transmit = Transmit {
                 destination: self.destination,
                 ecn: None,
-                contents: &packet,
+                contents: &packet[..longer(place as u16)],
                 segment_size: None,
                 src_ip: None,
             };
@@ -180,6 +188,7 @@ mod tests {
             let asked = Stream {
                 direction,
                 bytes: 160,
+                grow: 2,
                 per_second: 200.0,
                 span: Duration::from_millis(250),
                 dscp: 0,
@@ -191,7 +200,7 @@ mod tests {
             let figures = streamed.arrivals.figures(Some(streamed.sent));
             assert_eq!((figures.sent, figures.received), (50, 50), "{direction}");
             assert_eq!(figures.delay_variation.count, 50);
-            assert_eq!(figures.bytes, 50 * 160);
+            assert_eq!(figures.bytes, 5 * (10 * 160 + 2 * 45), "ten sizes");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Dice, LinkSpec, World, class,
-    setup::{edge_config, label},
+    setup::{edge_config, hub_address, label, other_address},
 };
 
 /// The class that takes what no other does.
@@ -36,6 +36,8 @@ pub(super) struct SiteConfig {
     pub(super) has_load: bool,
     /// It has the class that comes and goes.
     pub(super) has_guest: bool,
+    /// It has the hub at its other address.
+    pub(super) elsewhere: bool,
     /// Since when it says so.
     pub(super) since: Instant,
 }
@@ -104,6 +106,11 @@ impl SiteConfig {
     pub(super) fn apply(&self, before: &Self, world: &mut World) {
         world.sort_by(self.classifier());
         world.config.classes = self.classes();
+        world.config.hubs = vec![if self.elsewhere {
+            other_address()
+        } else {
+            hub_address()
+        }];
         let plan = self.sharing();
         if plan == before.sharing() {
             world.reload(|_| ());
@@ -147,6 +154,7 @@ impl Draft {
             plan: self.plan.clone(),
             has_load: !self.plan.is_empty(),
             has_guest: false,
+            elsewhere: false,
             since: now,
         }
     }

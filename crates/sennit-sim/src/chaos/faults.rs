@@ -46,6 +46,8 @@ pub(super) struct Faults {
     /// How many links there are at the sites before this one.
     others: usize,
     pub(super) edge: Machine,
+    /// The hub has nothing to do with the site.
+    revoked: bool,
     dice: Dice,
     /// When something happens next.
     next: Instant,
@@ -66,12 +68,14 @@ impl Faults {
             links: links.iter().map(ill).collect(),
             others,
             edge: Machine::new(now),
+            revoked: false,
             dice,
             next: now + SECOND * 3,
         }
     }
 
-    /// Since when there is a way between the edge and the hub, both of which run, if there is one.
+    /// Since when there is a way between the edge and the hub, both of which run, if there is one
+    /// and the site may use it.
     pub(super) fn usable_since(&self, hub: &Machine) -> Option<Instant> {
         self.since_of(|_| true, hub)
     }
@@ -82,6 +86,9 @@ impl Faults {
     }
 
     fn since_of(&self, is_asked: impl Fn(&Ill) -> bool, hub: &Machine) -> Option<Instant> {
+        if self.revoked {
+            return None;
+        }
         let (edge, hub) = self.edge.in_time_since().zip(hub.in_time_since())?;
         let links = self.links.iter().filter(|link| is_asked(link));
         let since = links.filter_map(|link| link.usable_since).min()?;
@@ -304,6 +311,11 @@ impl Faults {
             world.restart_hub();
             return ("restart", "hub".into());
         }
+        self.restart_edge(world);
+        ("restart", "edge".into())
+    }
+
+    fn restart_edge(&mut self, world: &mut World) {
         self.edge.restart(world.now());
         world.restart_edge();
         for (link, ill) in self.links.iter().enumerate() {
@@ -314,7 +326,19 @@ impl Faults {
                 world.remove_link(link);
             }
         }
-        ("restart", "edge".into())
+    }
+
+    /// The site is revoked.
+    pub(super) fn revoke(&mut self, world: &mut World) {
+        self.revoked = true;
+        world.revoke();
+    }
+
+    /// The site joins anew: its edge starts with nothing that it had.
+    pub(super) fn invite(&mut self, world: &mut World) {
+        self.revoked = false;
+        world.invite();
+        self.restart_edge(world);
     }
 
     /// Machines that are busy, or asleep for up to two seconds at a time.

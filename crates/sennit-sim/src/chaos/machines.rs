@@ -126,35 +126,43 @@ impl Mishap {
         // As often soon again as after a time.
         let pause = [5, 60][self.dice.roll(2) as usize];
         self.next = now + SECOND + SECOND * self.dice.roll(pause) as u32;
-        let (name, what) = match self.dice.roll(3) {
-            0 => self.move_calendar(world),
+        let caused = match self.dice.roll(3) {
+            0 => Some(self.move_calendar(world)),
             _ => self.stall(world, hub, edges),
+        };
+        let Some((name, what)) = caused else {
+            return;
         };
         *summary.faults.entry(name).or_default() += 1;
         log.note(world.elapsed(), format!("{name}: {what}"));
     }
 
-    /// One end does nothing for a while; after three minutes the other has given it up.
+    /// One end does nothing for a while, unless it stands still already; after three minutes the
+    /// other has given it up.
     fn stall<'a>(
         &mut self,
         world: &mut World,
         hub: &mut Machine,
         mut edges: impl ExactSizeIterator<Item = &'a mut Machine>,
-    ) -> (&'static str, String) {
+    ) -> Option<(&'static str, String)> {
         let most = [2_000, 20_000, 300_000][self.dice.roll(3) as usize];
         let span = Duration::from_millis(100 + self.dice.roll(most));
         let until = world.now() + span;
-        if self.dice.roll(2) == 0 {
-            world.stall(true, span);
-            hub.stand_still(until);
-            return ("stall", format!("the hub for {span:?}"));
+        let is_hub = self.dice.roll(2) == 0;
+        let (machine, whose) = if is_hub {
+            (hub, "the hub".to_owned())
+        } else {
+            let site = self.dice.roll(edges.len() as u64) as usize;
+            world.look_at(site);
+            let edge = edges.nth(site).expect("the dice has a side for each");
+            (edge, format!("the edge of site {site}"))
+        };
+        if machine.still_until.is_some() {
+            return None;
         }
-        let site = self.dice.roll(edges.len() as u64) as usize;
-        world.look_at(site);
-        world.stall(false, span);
-        let edge = edges.nth(site).expect("the dice has a side for each");
-        edge.stand_still(until);
-        ("stall", format!("the edge of site {site} for {span:?}"))
+        world.stall(is_hub, span);
+        machine.stand_still(until);
+        Some(("stall", format!("{whose} for {span:?}")))
     }
 
     fn move_calendar(&mut self, world: &mut World) -> (&'static str, String) {

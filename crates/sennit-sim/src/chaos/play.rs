@@ -15,7 +15,11 @@ use super::{
     reloads::{BEFORE, Reloads},
     rules::{CONNECTIONS, Rules, THERE_AFTER},
 };
-use crate::{Arrival, SERVER, World, setup::inner_address, udp};
+use crate::{
+    Arrival, Authority, Dice, SERVER, World,
+    setup::{inner_address, other_address, site_name},
+    udp,
+};
 
 /// The number of ICMP: an end may say that there is no route yet.
 const ICMP: u8 = 1;
@@ -25,6 +29,8 @@ const FORGED: u16 = 10;
 const FORGED_EACH: u64 = 10;
 /// Bytes of one.
 const FORGED_LEN: usize = 100;
+/// Packets after which keys are renewed, of which a seed has one: a few minutes, or some seconds.
+const RENEWED_AFTER: [u64; 3] = [2000, 300, 40];
 
 /// The address at this place of a packet's header (RFC 791 §3.1).
 fn address(head: &[u8; 24], place: usize) -> Ipv4Addr {
@@ -64,11 +70,16 @@ impl Play {
         let start = Instant::now();
         let drafts = drafts(seed, mishaps);
         let first = &drafts[0];
-        let mut world = World::with_edge(&first.links, first.edge(start), &[], seed, start);
+        let authority = Authority::new();
+        let world = World::unplugged(&first.links, first.edge(start), authority, seed, start);
+        let packets = RENEWED_AFTER[Dice::beside(seed, 6).roll(3) as usize];
+        let mut world = world.renewing(packets).plug_in();
+        world.more_hubs = vec![other_address()];
         for draft in &drafts[1..] {
             world.add_site(&draft.links, draft.edge(start));
         }
         let mut log = Log::default();
+        log.begin(format!("keys are renewed after {packets} packets"));
         for (site, draft) in drafts.iter().enumerate() {
             world.look_at(site);
             world.write_down();
@@ -109,6 +120,7 @@ impl Play {
     /// Lets a step pass, and looks whether all rules hold.
     pub(super) fn step(&mut self) -> Result<(), String> {
         self.disturb();
+        self.invite();
         self.reload();
         self.begin_offer();
         self.send();
@@ -121,7 +133,7 @@ impl Play {
         self.world.hear_hub(&mut self.log);
         for site in 0..self.parties.len() {
             self.look_at(site);
-            self.summary.tunnels += self.world.hear(&mut self.log)?;
+            self.world.hear(&mut self.log, &mut self.summary)?;
         }
         self.sort_out()?;
         self.check()
@@ -180,6 +192,23 @@ impl Play {
         let calm = (0..count).filter(|&site| self.parties[site].may_be_calm(hub, now));
         let calm: Vec<usize> = calm.collect();
         self.reloads.site(count, &calm, now)
+    }
+
+    /// The site that was revoked joins anew, once its time has come and both machines run.
+    fn invite(&mut self) {
+        let now = self.world.now();
+        let Some(site) = self.reloads.to_invite(now) else {
+            return;
+        };
+        self.look_at(site);
+        let faults = &mut self.parties[site].faults;
+        if faults.edge.run_since().max(self.hub.run_since()) > now {
+            return;
+        }
+        faults.invite(&mut self.world);
+        self.reloads.invited();
+        self.summary.invited += 1;
+        self.log.note(self.world.elapsed(), "joins anew".into());
     }
 
     /// Has a site or the hub go on with another config, if it is time.
@@ -299,6 +328,11 @@ impl Play {
                 "a foreign packet came out: from {from} to {to}, port {port}"
             ));
         };
+        if at.is_none() && self.reloads.cut_off(arrival.at) == Some(site) {
+            return Err(format!(
+                "a packet of site {site} came out, which is revoked"
+            ));
+        }
         match (port, at) {
             (load::PORT, _) => self.summary.load += 1,
             (offer::PORT, _) => self.offer.note_arrival(site, at.is_none(), packet)?,
@@ -318,6 +352,14 @@ impl Play {
         if count > CONNECTIONS * self.parties.len() {
             return Err(format!("hub: {count} connections"));
         }
+        if let Some(site) = self.reloads.cut_off(self.world.now()) {
+            let name = Some(site_name(site));
+            if at_hub.iter().any(|tunnel| tunnel.site == name) {
+                return Err(format!("site {site} has a tunnel, and is revoked"));
+            }
+        }
+        let renewed = at_hub.iter().map(|tunnel| tunnel.key_updates).max();
+        self.summary.renewed = self.summary.renewed.max(renewed.unwrap_or_default());
         for (site, party) in self.parties.iter_mut().enumerate() {
             self.world.look_at(site);
             let Party { rules, faults, .. } = party;
@@ -457,5 +499,21 @@ mod tests {
         let up = arrival(up, &play);
         assert_eq!(play.note_arrival(&up, None), Ok(()));
         assert!(play.note_arrival(&up, None).is_err());
+    }
+
+    #[test]
+    fn what_comes_out_of_a_site_that_is_revoked_breaks_a_rule_after_a_second() {
+        let mut play = play();
+        play.world.look_at(1);
+        let faults = &mut play.parties[1].faults;
+        play.reloads.revoke(1, faults, &mut play.world);
+        let [first, second] = [1, 2].map(|step| play.parties[1].rules.packets(step).remove(0).up);
+        let first = arrival(first, &play);
+        assert_eq!(play.note_arrival(&first, None), Ok(()));
+
+        let mut second = arrival(second, &play);
+        second.at += STEP * 10;
+        let told = play.note_arrival(&second, None).unwrap_err();
+        assert!(told.contains("which is revoked"), "{told}");
     }
 }

@@ -1,10 +1,11 @@
 //! Other configs while sites run, as a user's reload brings them.
 //!
 //! A class is treated otherwise, another one comes, takes over a flow and goes again, links are
-//! taken out or shared by other rules, and for a while the hub bounds what sites get. Reloads come
-//! at any time. What one loses can be told in a calm only: where a site's links lose nothing, and
-//! nothing was broken, mended or changed there for some time, nothing is until the [`Watch`] ends,
-//! and every packet arrives. Reliable delivery owes that on links that lose packets, too.
+//! taken out or shared by other rules, the hub is at its other address, and for a while it bounds
+//! what sites get, or has nothing to do with one of them. Reloads come at any time. What one loses
+//! can be told in a calm only: where a site's links lose nothing, and nothing was broken, mended or
+//! changed there for some time, nothing is until the [`Watch`] ends, and every packet arrives.
+//! Reliable delivery owes that on links that lose packets, too.
 
 use std::{
     ops::Range,
@@ -27,6 +28,8 @@ pub(super) const BEFORE: Duration = SECOND;
 const AFTER: Duration = Duration::from_secs(2);
 /// A calm is waited for as long, and comes in that time where nobody disturbs it.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// A site that is revoked has no tunnel after so long, and nothing comes out of one.
+const CUT_WITHIN: Duration = SECOND;
 /// What was sent has so much time to arrive, lost packets of reliable delivery as well.
 const ARRIVES: Duration = Duration::from_secs(3);
 
@@ -61,6 +64,15 @@ pub(super) struct Reloads {
     /// The site at which a reload waits for a calm, and until when.
     waits: Option<(usize, Instant)>,
     watch: Option<Watch>,
+    revoked: Option<Revoked>,
+}
+
+/// A site with which the hub has nothing to do.
+struct Revoked {
+    site: usize,
+    since: Instant,
+    /// When it is to join anew.
+    until: Instant,
 }
 
 impl Reloads {
@@ -74,7 +86,25 @@ impl Reloads {
             unbound_since: Some(now),
             waits: None,
             watch: None,
+            revoked: None,
         }
+    }
+
+    /// The site that has been revoked for so long that it is cut off.
+    pub(super) fn cut_off(&self, now: Instant) -> Option<usize> {
+        let is_over = |it: &&Revoked| it.since + CUT_WITHIN <= now;
+        self.revoked.as_ref().filter(is_over).map(|it| it.site)
+    }
+
+    /// The site that is to join anew.
+    pub(super) fn to_invite(&self, now: Instant) -> Option<usize> {
+        let revoked = self.revoked.as_ref().filter(|it| it.until <= now);
+        revoked.map(|it| it.site)
+    }
+
+    /// It does.
+    pub(super) fn invited(&mut self) {
+        self.revoked = None;
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
@@ -147,7 +177,7 @@ impl Reloads {
             return changes("hub", self.bound(None, world));
         }
         let before = config.clone();
-        let reload = match self.dice.roll(8) {
+        let reload = match self.dice.roll(10) {
             _ if self.guest_at.take().is_some() => {
                 config.has_guest = false;
                 changes("class goes", "the guest".into())
@@ -166,6 +196,11 @@ impl Reloads {
                 config.plan = other_plan(links, &mut self.dice);
                 changes("shares", format!("{:?}", config.plan))
             }
+            5 => {
+                config.elsewhere = !config.elsewhere;
+                changes("hub moves", format!("elsewhere {}", config.elsewhere))
+            }
+            6 if hub_runs && self.revoked.is_none() => return self.revoke(site, faults, world),
             _ => {
                 self.treat(&mut config.treatment);
                 changes("class", format!("{:?}", config.treatment))
@@ -200,6 +235,23 @@ impl Reloads {
         Reload {
             name: "link goes",
             what: format!("link {link} for {span:?}"),
+            loses: true,
+        }
+    }
+
+    /// The hub revokes a site for some time, which it spends without a tunnel.
+    pub(super) fn revoke(&mut self, site: usize, faults: &mut Faults, world: &mut World) -> Reload {
+        let span = Duration::from_millis(100 + self.dice.roll(20_000));
+        let since = world.now();
+        self.revoked = Some(Revoked {
+            site,
+            since,
+            until: since + span,
+        });
+        faults.revoke(world);
+        Reload {
+            name: "revoked",
+            what: format!("for {span:?}"),
             loses: true,
         }
     }

@@ -211,6 +211,17 @@ impl Rules {
         self.aged = now;
     }
 
+    /// The hub delivers reliably until it hears otherwise, which takes a way.
+    fn note_reliable(&mut self, class: &str, at_hub: &[TunnelStatus], now: Instant) {
+        let site = Some(site_name(self.site));
+        let mut own = at_hub
+            .iter()
+            .filter(|it| it.site == site && it.class == *class);
+        if own.any(|it| it.treatment.delivery == Delivery::Reliable) {
+            self.let_age(now);
+        }
+    }
+
     /// Since when a tunnel has carried without a break, if one does.
     pub(super) fn there_since(&self) -> Option<Instant> {
         self.there
@@ -303,6 +314,7 @@ impl Rules {
         if count > CONNECTIONS {
             return Err(format!("edge: {count} connections"));
         }
+        self.note_reliable(&at_edge[0].class, at_hub, world.now());
         self.check_back(&at_edge[0], faults, hub, world.now())
     }
 

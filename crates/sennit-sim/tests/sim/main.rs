@@ -34,6 +34,8 @@ mod silent;
 mod slender;
 mod slow;
 mod small_path;
+mod sorting;
+mod status;
 mod thin;
 mod trouble;
 mod tunnel;

@@ -337,8 +337,7 @@ fn a_class_that_comes_back_at_once_goes_on() {
     assert_eq!(world.edge_events.iter().filter(down).count(), 1);
 }
 
-/// The class of a flow is remembered where rules look at sizes, and packets of one that was gone
-/// went nowhere.
+/// The class of a flow is remembered, and packets of one that was gone went nowhere.
 #[test]
 fn a_flow_of_a_class_that_is_gone_goes_on_in_another() {
     let small = Rule {

@@ -255,8 +255,12 @@ fn default_and_bulk(plan: Plan) -> (f64, f64) {
     default_and_bulk_on(world(plan))
 }
 
-fn default_and_bulk_on(mut world: World) -> (f64, f64) {
-    let mut transfer = Transfer::new(Kind::Quic, Direction::Up, 10, world.now());
+fn default_and_bulk_on(world: World) -> (f64, f64) {
+    default_and_bulk_one_way(world, Direction::Up)
+}
+
+fn default_and_bulk_one_way(mut world: World, direction: Direction) -> (f64, f64) {
+    let mut transfer = Transfer::new(Kind::Quic, direction, 10, world.now());
     transfer.run(&mut world, 2000 * MS);
     let before = transfer.received_each();
     transfer.run(&mut world, 2000 * MS);
@@ -277,6 +281,48 @@ fn each_class_has_its_share_and_what_nobody_uses_is_lent() {
     println!("default {default:.1}, bulk {bulk:.1}");
     assert!((0.34..0.41).contains(&part), "{default:.1} and {bulk:.1}");
     assert!(default + bulk > 40.0, "{default:.1} and {bulk:.1}");
+}
+
+/// Each class had its share of each link, also of those that it may not use, so that nothing was
+/// left for default: bulk had fifty times as much.
+#[test]
+fn shares_count_on_the_links_that_their_classes_use() {
+    let half = Some(Share::Percent(50));
+    for direction in [Direction::Up, Direction::Down] {
+        let (mut classes, classifier) = classes();
+        for (class, link) in classes.iter_mut().zip(["b", "a", "a"]) {
+            class.links = Some(vec![link.to_owned()]);
+        }
+        let plan = plan([half, None, half], Some(Bitrate::mbit(50)));
+        let links = [link(), link()];
+        let mut world = World::with_plan(&links, classes, classifier, plan, 1, Instant::now());
+        assert!(world.connect(1));
+
+        let (default, bulk) = default_and_bulk_one_way(world, direction);
+
+        let said = format!("{direction:?}: default {default:.1}, bulk {bulk:.1}");
+        println!("{said}");
+        let part = default / (default + bulk);
+        assert!((0.4..0.6).contains(&part), "{said}");
+        assert!(default + bulk > 40.0, "{said}");
+    }
+}
+
+/// They met in the queue of the link.
+#[test]
+fn plain_classes_share_a_link_if_somebody_asks_for_that() {
+    let plain = |asked| {
+        let plan = plan([None; 3], None);
+        world(Plan { asked, ..plan })
+    };
+    let (idle, _) = beside(plain(true), Load::None);
+    let (apart, _) = beside(plain(false), Load::Up);
+    let (busy, goodput) = beside(plain(true), Load::Up);
+    let said = format!("{busy:?}, apart {apart:?}, idle {idle:?}, {goodput:.1} Mbit/s");
+    println!("{said}");
+    assert!(busy.p99 < idle.p99 + 8.0, "{said}");
+    assert!(busy.p99 + 10.0 < apart.p99, "{said}");
+    assert!(goodput > 0.8 * 50.0, "{said}");
 }
 
 /// What a link carried while its host was late was lost, but for 2 ms of it: less than a third of

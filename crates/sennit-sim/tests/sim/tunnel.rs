@@ -11,7 +11,7 @@ use rand_pcg::{
     rand_core::{Rng, SeedableRng},
 };
 use sennit_core::{ClassId, Classifier, Delivery, PathState, Policy, Worth};
-use sennit_engine::{EdgeEvent, Timer, Woken, facts::PathStatus};
+use sennit_engine::{EdgeEvent, Origin, Timer, Woken, facts::PathStatus};
 use sennit_netem::{Bitrate, Config, Jitter, Loss};
 use sennit_packet::{
     checksum::Progress,
@@ -153,7 +153,7 @@ fn acknowledgements_leave_with_the_little_that_waits() {
             .handle_packet(
                 &VirtioNetHdr::default(),
                 &udp(EDGE, SERVER, 7, round, 60),
-                None,
+                Origin::Main,
                 now,
             )
             .unwrap();

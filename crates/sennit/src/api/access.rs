@@ -8,35 +8,20 @@
 //! points here (DNS rebinding) is none of them; and an `Origin` must be the host that is asked.
 //! Links of other pages may lead to the page, and who follows one gets it without the status in it.
 
-use std::{io, net::IpAddr, os::unix::fs::MetadataExt as _, path::Path, time::Instant};
+use std::{net::IpAddr, time::Instant};
 
-use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 use axum::http::{HeaderMap, StatusCode, header};
-use schemars::JsonSchema;
-use sennit_linux::as_owner_of;
-use serde::Serialize;
 
-use super::{ApiError, limit::Limit, problem::Problem};
-use crate::config::{ApiConfig, read_regular_text};
+use super::{
+    limit::Limit,
+    problem::Problem,
+    terms::{Credential, Locks, Terms},
+};
 
 /// Requests that a peer may make a second: more than a page and a monitor want.
 const REQUESTS: (f64, f64) = (400.0, 800.0);
 /// Wrong tokens that a peer may show a second; nobody guesses one of 128 bits at that pace.
 const GUESSES: (f64, f64) = (1.0, 10.0);
-/// Characters that a token has at least: 128 bits in base64.
-const SHORTEST_TOKEN: usize = 22;
-
-/// What somebody may do; each may also do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Look.
-    Read,
-    /// Do what ends by itself or can be undone: pause a link, try a failover.
-    Operate,
-    /// Everything.
-    Admin,
-}
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,32 +52,27 @@ pub(super) enum Wish {
     Anything,
 }
 
-/// What the config says of it.
-#[derive(Debug)]
+/// Who is let in by the terms of now.
 pub(super) struct Access {
-    /// SHA-256 of each token.
-    tokens: Vec<(Role, [u8; 32])>,
-    hosts: Vec<String>,
+    locks: Locks,
     requests: Limit,
     guesses: Limit,
 }
 
 impl Access {
-    pub(super) fn load(config: &ApiConfig) -> Result<Self, ApiError> {
-        let mut tokens = Vec::new();
-        for (role, file) in token_files(config) {
-            let found = as_owner_of(file, || read_tokens(file))?;
-            tokens.extend(found.iter().map(|token| (role, hash(token))));
-        }
-        Ok(Self {
-            tokens,
-            hosts: config.hosts.clone(),
+    pub(super) fn new(locks: Locks) -> Self {
+        Self {
+            locks,
             requests: Limit::new(REQUESTS.0, REQUESTS.1),
             guesses: Limit::new(GUESSES.0, GUESSES.1),
-        })
+        }
     }
 
-    /// What whoever sent a request may do; `host` is the one that the request line names.
+    pub(super) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// What whoever sent a request has shown for it; `host` is the one that the request line names.
     pub(super) fn admit(
         &self,
         peer: Peer,
@@ -100,8 +80,8 @@ impl Access {
         headers: &HeaderMap,
         host: Option<&str>,
         now: Instant,
-    ) -> Result<Option<Role>, Problem> {
-        let address = peer.address();
+    ) -> Result<Credential, Problem> {
+        let (address, terms) = (peer.address(), self.locks.terms());
         let crowded = |after| Problem::too_many(after, "too many requests from this address");
         self.requests.take(address, now).map_err(crowded)?;
         if headers.get_all(header::HOST).iter().count() > 1 {
@@ -109,23 +89,26 @@ impl Access {
             return Err(Problem::bad_request("one Host is named, not several"));
         }
         let host = host.or_else(|| text(headers, header::HOST));
-        self.check_host(peer, host)?;
+        check_host(&terms, peer, host)?;
         if wish == Wish::PageFile && follows_a_link(headers) {
-            return Ok(None);
+            return Ok(Credential::None);
         }
         check_origin(headers, host)?;
         if peer == Peer::Local {
-            return Ok(Some(Role::Admin));
+            return Ok(Credential::Socket);
         }
         let Some(shown) = headers.get(header::AUTHORIZATION) else {
-            let open = self.tokens.is_empty() && peer.is_on_this_host();
-            return Ok(open.then_some(Role::Read));
+            return Ok(match peer.is_on_this_host() {
+                true => Credential::ThisHost,
+                false => Credential::None,
+            });
         };
         let guessed = |after| Problem::too_many(after, "too many wrong tokens from this address");
         self.guesses.look(address, now).map_err(guessed)?;
         let token = shown.to_str().ok().and_then(bearer);
-        let role = token.and_then(|token| self.role_of(token));
-        role.map(Some).ok_or_else(|| {
+        let token = token.map(Credential::of_token);
+        let known = token.filter(|token| terms.role_of(token).is_some());
+        known.ok_or_else(|| {
             let _ = self.guesses.take(address, now);
             Problem::new(
                 StatusCode::UNAUTHORIZED,
@@ -134,46 +117,24 @@ impl Access {
             )
         })
     }
-
-    fn role_of(&self, token: &str) -> Option<Role> {
-        let shown = hash(token);
-        let same = |(_, known): &&(Role, [u8; 32])| verify_slices_are_equal(known, &shown).is_ok();
-        let roles = self.tokens.iter().filter(same).map(|(role, _)| *role);
-        roles.max()
-    }
-
-    fn check_host(&self, peer: Peer, host: Option<&str>) -> Result<(), Problem> {
-        let known = host.is_some_and(|host| self.is_ours(name_of(host)));
-        if known || peer == Peer::Local {
-            return Ok(());
-        }
-        Err(Problem::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "unknown_host",
-            "this is no host of that name: ask by address, or name it in `hosts` of [api]",
-        ))
-    }
-
-    fn is_ours(&self, name: &str) -> bool {
-        name.parse::<IpAddr>().is_ok()
-            || name.eq_ignore_ascii_case("localhost")
-            || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
-    }
 }
 
-/// What is wrong with the files of tokens.
-pub(super) fn look_at_tokens(config: &ApiConfig) -> impl Iterator<Item = ApiError> {
-    token_files(config).filter_map(|(_, file)| read_tokens(file).err())
+fn check_host(terms: &Terms, peer: Peer, host: Option<&str>) -> Result<(), Problem> {
+    let known = host.is_some_and(|host| is_ours(terms, name_of(host)));
+    if known || peer == Peer::Local {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "unknown_host",
+        "this is no host of that name: ask by address, or name it in `hosts` of [api]",
+    ))
 }
 
-fn token_files(config: &ApiConfig) -> impl Iterator<Item = (Role, &Path)> {
-    let files = [
-        (Role::Read, &config.read_token),
-        (Role::Operate, &config.operate_token),
-        (Role::Admin, &config.admin_token),
-    ];
-    let files = files.into_iter();
-    files.filter_map(|(role, file)| Some((role, file.as_deref()?)))
+fn is_ours(terms: &Terms, name: &str) -> bool {
+    name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || terms.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// Whether a browser goes to another page here from one of another site, which learns nothing of
@@ -220,60 +181,19 @@ fn bearer(header: &str) -> Option<&str> {
         .filter(|token| !token.is_empty())
 }
 
-fn hash(token: &str) -> [u8; 32] {
-    let digest = digest::digest(&digest::SHA256, token.as_bytes());
-    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
-
-/// One token a line; what begins with `#` is not one.
-fn read_tokens(path: &Path) -> Result<Vec<String>, ApiError> {
-    let text = read_regular_text(path).map_err(|source| io_error(path, source))?;
-    let bad = |what: &str| ApiError::BadFile {
-        path: path.into(),
-        what: what.into(),
-    };
-    let mode = path
-        .metadata()
-        .map_err(|source| io_error(path, source))?
-        .mode();
-    if mode & 0o077 != 0 {
-        return Err(bad("holds tokens, and others may read it: chmod 600"));
-    }
-    let lines = text.lines().map(str::trim);
-    let tokens = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let tokens: Vec<String> = tokens.map(Into::into).collect();
-    if tokens.is_empty() {
-        return Err(bad("holds no token"));
-    }
-    let short = |token: &String| token.len() < SHORTEST_TOKEN || token.contains(' ');
-    if tokens.iter().any(short) {
-        return Err(bad(
-            "holds a token that can be guessed: make one by `openssl rand -base64 32`",
-        ));
-    }
-    Ok(tokens)
-}
-
-fn io_error(path: &Path, source: io::Error) -> ApiError {
-    ApiError::File {
-        path: path.into(),
-        source,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
+    use crate::api::Role;
 
     const READER: &str = "reader-0123456789abcdefghij";
     const ADMIN: &str = "admin-0123456789abcdefghijk";
 
     fn access(tokens: &[(Role, &str)]) -> Access {
         Access {
-            tokens: tokens.iter().map(|(role, it)| (*role, hash(it))).collect(),
-            hosts: vec!["router.lan".into()],
+            locks: Locks::new(Terms::of(tokens, &["router.lan"])),
             requests: Limit::new(1e6, 1e6),
             guesses: Limit::new(1e6, 1e6),
         }
@@ -289,7 +209,8 @@ mod tests {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
         let admitted = access.admit(peer, Wish::Anything, &headers, None, Instant::now());
-        admitted.map_err(|problem| {
+        let role_of = |shown| access.locks.terms().role_of(&shown);
+        admitted.map(role_of).map_err(|problem| {
             serde_json::to_value(problem).unwrap()["status"]
                 .as_u64()
                 .unwrap() as u16

@@ -18,7 +18,7 @@ use super::{
     watch::{Paths, Scope},
 };
 use crate::{
-    control::{self, ConfigOrder, InvitationsOrder},
+    control::{self, ConfigOrder, DrillOrder, InvitationsOrder},
     flow::FlowName,
     history::Step,
     journal::Wanted,
@@ -260,11 +260,13 @@ pub(super) fn role_for(command: &control::Request) -> Role {
         | control::Request::Speedtest {
             order: SpeedtestOrder::Look,
         } => Role::Read,
+        control::Request::Drill { order, .. } if *order == DrillOrder::Look => Role::Read,
         control::Request::Link { order, .. } if *order == control::LinkOrder::Describe => {
             Role::Read
         }
         control::Request::Disconnect { .. }
         | control::Request::Link { .. }
+        | control::Request::Drill { .. }
         | control::Request::Limit { .. }
         | control::Request::Speedtest { .. } => Role::Operate,
         control::Request::Reload { .. }
@@ -306,6 +308,16 @@ pub(super) async fn speedtest(call: Call, order: SpeedtestOrder) -> Result<Respo
 pub(super) async fn start_speedtest(call: Call) -> Result<Response, Problem> {
     let wish = call.document::<SpeedtestWish>()?.unwrap_or_default();
     speedtest(call, SpeedtestOrder::Start(wish)).await
+}
+
+pub(super) async fn drill(call: Call, order: DrillOrder) -> Result<Response, Problem> {
+    let link = call.part("name");
+    command(call, control::Request::Drill { link, order }).await
+}
+
+pub(super) async fn start_drill(call: Call) -> Result<Response, Problem> {
+    let wish = call.document()?.unwrap_or_default();
+    drill(call, DrillOrder::Start(wish)).await
 }
 
 pub(super) async fn config(call: Call, order: ConfigOrder) -> Result<Response, Problem> {

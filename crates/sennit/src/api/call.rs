@@ -13,6 +13,7 @@ use super::{
     Role, Shared,
     problem::Problem,
     seats::Client,
+    terms::Credential,
     watch::{Paths, Scope},
 };
 use crate::status::Status;
@@ -27,6 +28,8 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     pub(super) role: Option<Role>,
+    /// What they have shown for it.
+    pub(super) shown: Credential,
     pub(super) client: Arc<Client>,
 }
 
@@ -37,6 +40,7 @@ pub(super) struct Call {
     pub(super) path: BTreeMap<String, String>,
     pub(super) query: BTreeMap<String, String>,
     pub(super) role: Option<Role>,
+    pub(super) shown: Credential,
     pub(super) body: Bytes,
     pub(super) headers: HeaderMap,
 }

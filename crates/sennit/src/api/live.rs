@@ -9,10 +9,11 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{
-    Shared,
+    Role, Shared,
     call::Call,
     problem::Problem,
     seats::{AT_ONCE, Stay},
+    terms::{Credential, Terms},
     watch::Scope,
 };
 use crate::journal::{Record, Wanted};
@@ -30,6 +31,9 @@ struct Viewer {
     /// The last event that was taken from the journal.
     after: u64,
     events: VecDeque<Record>,
+    /// By which they may look, as long as the terms say so.
+    shown: Credential,
+    terms: Receiver<Arc<Terms>>,
     _place: Stay,
 }
 
@@ -39,6 +43,8 @@ enum Due {
     Status(Scope),
     /// Events, as long as the journal is kept.
     Events(bool),
+    /// Nothing any more, if their token is gone.
+    Terms,
 }
 
 /// A `status` event each second, and an `event` for each that is noted.
@@ -70,33 +76,37 @@ impl Viewer {
         let place = place.ok_or_else(full)?;
         let mut newest = shared.journal.newest();
         let after = *newest.borrow_and_update();
+        let mut terms = shared.access.locks().subscribe();
+        // They may have changed since the request was let in.
+        terms.mark_changed();
         Ok(Self {
             shared,
             status: None,
             newest,
             after,
             events: VecDeque::new(),
+            shown: call.shown.clone(),
+            terms,
             _place: place,
         })
     }
 
     fn stream(self) -> Response {
         let events = stream::unfold(self, |mut viewer| async {
-            let event = viewer.next().await;
+            let event = viewer.next().await?;
             Some((Ok::<_, Infallible>(event), viewer))
         });
         let sse = Sse::new(events).keep_alive(KeepAlive::default());
         sse.into_response()
     }
 
-    async fn next(&mut self) -> Event {
+    /// The next event; none if they may not look any more.
+    async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(record) = self.events.pop_front() {
                 let text = serde_json::to_string(&record).expect("a record becomes JSON");
-                return Event::default()
-                    .event("event")
-                    .id(record.id.to_string())
-                    .data(text);
+                let event = Event::default().event("event");
+                return Some(event.id(record.id.to_string()).data(text));
             }
             let (status, newest) = (&mut self.status, &mut self.newest);
             let tick = async {
@@ -111,10 +121,18 @@ impl Viewer {
             let due = tokio::select! {
                 scope = tick => Due::Status(scope),
                 changed = newest.changed() => Due::Events(changed.is_ok()),
+                // There is an API as long as it is shared.
+                _ = self.terms.changed() => Due::Terms,
             };
             match due {
-                Due::Status(scope) => return self.look(scope).await,
+                Due::Status(scope) => return Some(self.look(scope).await),
                 Due::Events(alive) => self.take(alive).await,
+                Due::Terms => {
+                    let role = self.terms.borrow_and_update().role_of(&self.shown);
+                    if role < Some(Role::Read) {
+                        return None;
+                    }
+                }
             }
         }
     }

@@ -63,7 +63,11 @@ fn with_headers(mut response: Response) -> Response {
 async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
     let caller = parts.extensions.get::<Caller>().cloned();
-    let Caller { role, client } = caller.unwrap_or_default();
+    let Caller {
+        role,
+        shown,
+        client,
+    } = caller.unwrap_or_default();
     check_role(role, route.role)?;
     let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
         .map_err(|error| Problem::bad_request(error.body_text()))?
@@ -90,6 +94,7 @@ async fn handle(route: &Route, shared: Arc<Shared>, request: Request) -> Result<
         client,
         query,
         role,
+        shown,
         body,
         headers: parts.headers,
     };

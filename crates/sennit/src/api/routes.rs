@@ -2,6 +2,8 @@
 //!
 //! [`routes`] is the one place that says so; router and OpenAPI description follow it.
 
+mod measuring;
+
 use std::{future::Future, pin::Pin};
 
 use axum::{http::Method, response::Response};
@@ -12,7 +14,7 @@ use super::{
     answers::{
         ApplyWish, CheckWish, Classes, Done, Flows, Health, Index, Sites, any_command,
         apply_config, check_config, command, config, disconnect, events, flows, health, history,
-        invitations, invite, json, metrics, one, speedtest, start_speedtest, whole, withdraw,
+        invitations, invite, json, metrics, one, whole, withdraw,
     },
     call::{BODY_BYTES, CONFIG_BYTES, Call},
     live,
@@ -26,7 +28,6 @@ use crate::{
     history::History,
     journal::Events,
     leases::Leases,
-    speedtest::{Speedtest, SpeedtestOrder, SpeedtestWish},
     status::{Links, ListedLink, SiteStatus, State, Status},
 };
 
@@ -101,7 +102,8 @@ pub(super) fn routes() -> Vec<Route> {
         records(),
         links_and_classes(),
         sites_and_flows(),
-        speedtests(),
+        measuring::drills(),
+        measuring::speedtests(),
         invitations_and_leases(),
         configs(),
         commands(),
@@ -314,39 +316,6 @@ fn sites_and_flows() -> Vec<Route> {
                 "End the tunnels of a site at a hub; it may come back at once",
                 Gives::Json(schema::<Done>),
                 |call| Box::pin(disconnect(call)),
-            )
-        },
-    ]
-}
-
-/// Speed tests.
-fn speedtests() -> Vec<Route> {
-    vec![
-        get(
-            "/v1/speedtest",
-            "The speed test of an edge that runs, or ran last",
-            Gives::Json(schema::<Speedtest>),
-            |call| Box::pin(speedtest(call, SpeedtestOrder::Look)),
-        ),
-        Route {
-            method: Method::POST,
-            role: Some(Role::Operate),
-            takes: Some(schema::<SpeedtestWish>),
-            ..get(
-                "/v1/speedtest",
-                "Measure what the tunnel carries, or links of it one by one; 409 if a test runs already",
-                Gives::Json(schema::<Speedtest>),
-                |call| Box::pin(start_speedtest(call)),
-            )
-        },
-        Route {
-            method: Method::DELETE,
-            role: Some(Role::Operate),
-            ..get(
-                "/v1/speedtest",
-                "Stop the speed test that runs",
-                Gives::Json(schema::<Speedtest>),
-                |call| Box::pin(speedtest(call, SpeedtestOrder::Stop)),
             )
         },
     ]

@@ -5,7 +5,6 @@ use std::{
     future::Future,
     net::TcpListener as StdListener,
     os::unix::net::UnixStream,
-    path::Path,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -21,25 +20,16 @@ use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
-use rustls::{
-    ServerConfig,
-    pki_types::{
-        CertificateDer, PrivateKeyDer,
-        pem::{self, PemObject as _},
-    },
-};
-use sennit_linux::as_owner_of;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::mpsc::UnboundedReceiver,
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::{
-    ApiError, Shared,
+    Shared,
     access::{Peer, Wish},
     call, page, portions,
     problem::Problem,
@@ -47,7 +37,6 @@ use super::{
     router,
     seats::{Busy, Seat},
 };
-use crate::config::{ApiConfig, read_regular_file};
 
 /// For the head of a request, and for the handshake of TLS. Whoever is slower is not there, or
 /// keeps others out.
@@ -61,44 +50,9 @@ const SEND_BUFFER: usize = 32 << 10;
 /// Accepting fails for want of descriptors, which takes a while to pass.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The certificate and key of the config.
-pub(super) fn tls(config: &ApiConfig) -> Result<Option<TlsAcceptor>, ApiError> {
-    let Some(files) = &config.tls else {
-        return Ok(None);
-    };
-    let read = |path: &Path| {
-        let path = path.to_path_buf();
-        let read = as_owner_of(&path, || read_regular_file(&path));
-        read.map_err(|source| ApiError::File { path, source })
-    };
-    let (chain, key) = (read(&files.certificate)?, read(&files.key)?);
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
-    let chain = chain.map_err(|error| pem_error(&files.certificate, "certificate", &error))?;
-    let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|error| pem_error(&files.key, "private key", &error))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
-    let mut tls = tls.map_err(|error| ApiError::BadFile {
-        path: files.certificate.clone(),
-        what: format!("cannot be used: {error}"),
-    })?;
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some(TlsAcceptor::from(Arc::new(tls))))
-}
-
-fn pem_error(path: &Path, kind: &str, error: &pem::Error) -> ApiError {
-    ApiError::BadFile {
-        path: path.into(),
-        what: format!("holds no {kind} in PEM: {error}"),
-    }
-}
-
 /// Serves until the future is dropped.
 pub(super) async fn run(
     listeners: Vec<StdListener>,
-    tls: Option<TlsAcceptor>,
     mut unix: UnboundedReceiver<UnixStream>,
     shared: Arc<Shared>,
 ) {
@@ -106,8 +60,7 @@ pub(super) async fn run(
     for listener in listeners {
         match TcpListener::from_std(listener) {
             Ok(listener) => {
-                let (tls, shared, router) = (tls.clone(), Arc::clone(&shared), router.clone());
-                tokio::spawn(accept(listener, tls, shared, router));
+                tokio::spawn(accept(listener, Arc::clone(&shared), router.clone()));
             }
             Err(error) => tracing::error!(%error, "the API cannot listen"),
         }
@@ -131,12 +84,7 @@ pub(super) async fn run(
     std::future::pending::<()>().await;
 }
 
-async fn accept(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
-    router: Router,
-) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>, router: Router) {
     loop {
         let (client, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -153,7 +101,9 @@ async fn accept(
         tune(&client);
         let client = Reader::new(client, &seat.client);
         let peer = Peer::Remote(address.ip());
-        let (tls, shared, router) = (tls.clone(), Arc::clone(&shared), router.clone());
+        // The certificate of now: the one before it may have been renewed.
+        let tls = shared.access.locks().terms().tls.clone();
+        let (shared, router) = (Arc::clone(&shared), router.clone());
         tokio::spawn(async move {
             match tls {
                 None => converse(client, peer, seat, shared, router).await,
@@ -222,17 +172,18 @@ fn answer(
     } else {
         Wish::Anything
     };
-    let role = shared
+    let shown = shared
         .access
         .admit(peer, wish, headers, host.as_deref(), Instant::now());
     let shared = Arc::clone(shared);
     async move {
         let client = Arc::clone(busy.client());
         let mut request = request.map(Body::new);
-        match role {
-            Ok(role) => {
+        match shown {
+            Ok(shown) => {
                 let caller = call::Caller {
-                    role,
+                    role: shared.access.locks().terms().role_of(&shown),
+                    shown,
                     client: Arc::clone(&client),
                 };
                 request.extensions_mut().insert(caller);

@@ -141,7 +141,10 @@ fn ask(
 /// Why each link carries what it carries.
 fn why(status: &Value) -> String {
     let status = serde_json::from_value::<Status>(status.clone());
-    let told = status.map(|status| status::render_reasons(&status::reasons(&status, None)));
+    let told = status.map(|status| {
+        let paths = status::render_reasons(&status::reasons(&status, None));
+        paths + &status::render_shared(&status, None)
+    });
     told.unwrap_or_else(|error| error.to_string())
 }
 

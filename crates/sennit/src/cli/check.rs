@@ -19,10 +19,21 @@ struct Document<'a> {
     warnings: usize,
     findings: Vec<Located<'a>>,
     /// What this host has or lacks for it.
-    host: Vec<HostFinding>,
+    host: Vec<Here<'a>>,
     /// What becomes of the packets for the tunnel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     consequences: Vec<String>,
+}
+
+/// A finding of this host, and where the file names what it is about.
+#[derive(Serialize)]
+struct Here<'a> {
+    #[serde(flatten)]
+    finding: &'a HostFinding,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
@@ -66,8 +77,16 @@ struct Checked<'a> {
     host: Vec<HostFinding>,
 }
 
-impl<'a> Checked<'a> {
-    fn document(&self) -> Document<'a> {
+impl Checked<'_> {
+    fn document(&self) -> Document<'_> {
+        let here = self.host.iter().map(|finding| {
+            let (line, column) = finding.position(self.report).unzip();
+            Here {
+                finding,
+                line,
+                column,
+            }
+        });
         Document {
             schema: "sennit.check/1",
             file: self.args.file.display().to_string(),
@@ -75,7 +94,7 @@ impl<'a> Checked<'a> {
             errors: self.count(Severity::Error),
             warnings: self.count(Severity::Warning),
             findings: self.report.located().collect(),
-            host: self.host.clone(),
+            host: here.collect(),
             consequences: self.config.map(consequences).unwrap_or_default(),
         }
     }
@@ -113,7 +132,7 @@ impl<'a> Checked<'a> {
             text += &format!("{}\n\n", self.report);
         }
         for finding in &self.host {
-            text += &format!("{finding}\n\n");
+            text += &format!("{}\n\n", finding.quoted(self.report));
         }
         text += &format!("{file}: {verdict}: {found}\n");
         for line in self.config.map(consequences).unwrap_or_default() {

@@ -15,12 +15,11 @@ use clap::{Args, Subcommand};
 use super::{Exit, Failure, output, values};
 use crate::config::DEFAULT_EDGE_CONTROL;
 use crate::control::{Client, LinkAnswer, LinkOrder, Request};
+use crate::drill::{SECONDS, USUAL_SECONDS};
 use crate::status::{self, LinkState, LinkStatus, Links, ListedLink, Status};
 
 /// A daemon answers within one turn of its loop.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Seconds for which a drill loses a link, where nobody says how many.
-const USUAL_DRILL: &str = "5";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -79,7 +78,7 @@ struct DrillArgs {
     #[arg(long)]
     yes: bool,
     /// How long the link is lost, in seconds, 1 to 60
-    #[arg(long = "for", value_name = "S", default_value = USUAL_DRILL, value_parser = drill_seconds)]
+    #[arg(long = "for", value_name = "S", default_value = USUAL_SECONDS, value_parser = drill_seconds)]
     span: Duration,
     /// What to ping [default: the hub's address in the tunnel]
     #[arg(long, value_name = "ADDRESS")]
@@ -88,7 +87,7 @@ struct DrillArgs {
 
 fn drill_seconds(text: &str) -> Result<Duration, String> {
     let span = values::seconds(text)?;
-    if !(1.0..=60.0).contains(&span.as_secs_f64()) {
+    if !SECONDS.contains(&span.as_secs_f64()) {
         return Err("1 to 60 seconds are allowed".into());
     }
     Ok(span)
@@ -168,11 +167,11 @@ pub(super) fn drill(
     let args = DrillArgs {
         link: link.into(),
         yes: true,
-        span: drill_seconds(USUAL_DRILL).map_err(Failure::usage)?,
+        span: drill_seconds(USUAL_SECONDS).map_err(Failure::usage)?,
         probe: None,
     };
     let found = drill::measure(&args, client, stop, tell)?;
-    Ok(found.text())
+    Ok(drill::text(&found))
 }
 
 fn is_up(link: &LinkStatus) -> bool {

@@ -9,6 +9,7 @@ use sennit_predict::{PredictArgs, PredictError, Sweep, SweepArgs, What};
 
 use super::{lab, output};
 use crate::exit::{Exit, Failure};
+use crate::loadtest::made;
 
 /// Its name on the command line.
 const NAME: &str = "predict";
@@ -48,7 +49,7 @@ fn sweep(args: &SweepArgs) -> Result<Exit, Failure> {
         }
     }
     if let Some(page) = page {
-        output::finish(page, &sweep.page().html())?;
+        output::finish(page, &made(sweep.page(args)).html())?;
     }
     output::print(&sweep.print(args))
 }

@@ -21,7 +21,7 @@ Examples:
   sennit reload --keep
   sennit reload --config /etc/sennit/dock.toml
 
-Flows live on. A config with errors changes nothing, and all of them are said (exit code 5). SIGHUP does
+Flows live on. Files that the config names are read again: tokens, certificates, secrets. A config with errors changes nothing, and all of them are said (exit code 5). SIGHUP does
 the same. What needs a restart is named, and stays as it is until then.")]
 pub(super) struct ReloadArgs {
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
@@ -113,10 +113,14 @@ fn text(answer: &ReloadAnswer) -> String {
     for change in &answer.needs_restart {
         text += &format!("{}: needs a restart\n", line(change));
     }
+    for file in &answer.reread {
+        text += &format!("{file}: read anew\n");
+    }
     for note in &answer.notes {
         text += &format!("{note}\n");
     }
-    if answer.changes.is_empty() && answer.needs_restart.is_empty() {
+    let changed = [&answer.changes, &answer.needs_restart];
+    if changed.iter().all(|it| it.is_empty()) && answer.reread.is_empty() {
         text += "nothing has changed\n";
     }
     if let Some(seconds) = answer.reverts_in_seconds {

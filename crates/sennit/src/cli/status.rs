@@ -90,7 +90,8 @@ pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
     };
     let document = Client::connect(&control, DEFAULT_TIMEOUT)?.request(&request)?;
     let status = read(&document)?;
-    let reasons = status::reasons(&status, Some(what.as_str()).filter(|it| !it.is_empty()));
+    let link = Some(what.as_str()).filter(|it| !it.is_empty());
+    let reasons = status::reasons(&status, link);
     // A link is what it is called, even if that reads like a flow.
     if args.flows || (flow.is_some() && reasons.is_empty()) {
         return why_flows(args, &status, flow.as_ref());
@@ -105,7 +106,8 @@ pub(super) fn why(args: &WhyArgs) -> Result<Exit, Failure> {
     if args.json {
         return output::print_document(&json!({ "schema": "sennit.why/1", "paths": reasons }));
     }
-    output::print(&status::render_reasons(&reasons))
+    let shared = status::render_shared(&status, link);
+    output::print(&(status::render_reasons(&reasons) + &shared))
 }
 
 fn why_packet(args: &WhyArgs, control: &Path, packet: &DescribedPacket) -> Result<Exit, Failure> {

@@ -78,6 +78,7 @@ Examples:
   sennit test client test.example.org --direction both --streams 4 --duration 20
   sennit test client '[2001:db8::1]:4774' --message 1000 --rate 5Mbit --json
   sennit test client 203.0.113.10 --requests --requests-per-second 200 --connections 10
+  sennit test client 203.0.113.10 --requests --direction down --streams 4
   sennit test client 203.0.113.10 --responsiveness --connections 8 --warmup 4
   sennit test client 203.0.113.10:4433 --perf --direction both
   sennit test client 203.0.113.10 --stack quinn --profile LTE
@@ -106,9 +107,9 @@ struct ClientArgs {
     /// End when so many payload bytes have arrived in each direction, like 500k, 20M or 1G
     #[arg(long, value_name = "BYTES", conflicts_with = "message", value_parser = read::bytes)]
     bytes: Option<u64>,
-    /// Which way the load goes
-    #[arg(long, value_enum, default_value = "down")]
-    direction: Ways,
+    /// Which way the load goes [default: down; with --requests there is none unless this is said]
+    #[arg(long, value_enum)]
+    direction: Option<Ways>,
     /// Connections of the load
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     connections: u16,
@@ -127,8 +128,9 @@ struct ClientArgs {
     /// Congestion control of both ends: auto, cubic, bbr, bbr3 or follow
     #[arg(long = "cc", value_name = "WORD", default_value = "auto", value_parser = read::congestion)]
     congestion: Congestion,
-    /// Send requests instead of load, each on a stream of its own, and time their answers
-    #[arg(long, conflicts_with_all = ["message", "bytes", "rate", "handshakes", "responsiveness"])]
+    /// Send requests, each on a stream of its own, and time their answers: instead of load, or
+    /// beside it if --direction is said
+    #[arg(long, conflicts_with_all = ["bytes", "handshakes", "responsiveness"])]
     requests: bool,
     /// Requests a second of all connections together [default: the next one follows an answer]
     #[arg(long, value_name = "N", requires = "requests", value_parser = read::per_second)]
@@ -163,7 +165,8 @@ struct ClientArgs {
     /// Emulate a network under the socket: a name, a link like 30:5/20±3/0.5%, or FILE[,FILE][@MS]
     #[arg(long, value_name = "NETWORK")]
     profile: Option<Profile>,
-    /// Decides what happens by chance on an emulated network, and the order of --compare
+    /// Decides what happens by chance on an emulated network, and the order of --compare: with the
+    /// same number the same, with another one anew
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// How long the server may take to answer, in seconds
@@ -203,6 +206,33 @@ enum Ways {
     Down,
     /// Both at the same time
     Both,
+}
+
+impl ClientArgs {
+    /// Which way load goes, if any does.
+    fn ways(&self) -> Option<Ways> {
+        match self.direction {
+            _ if self.handshakes.is_some() => None,
+            None if self.requests => None,
+            asked => Some(asked.unwrap_or(Ways::Down)),
+        }
+    }
+
+    /// What is said of a load must not be overlooked because there is none.
+    fn check(&self) -> Result<(), Failure> {
+        let of_load = [
+            ("--message", self.message.is_some()),
+            ("--rate", self.rate.is_some()),
+        ];
+        let said = of_load.iter().find(|(_, is_said)| *is_said);
+        match said.filter(|_| self.requests && self.ways().is_none()) {
+            None => Ok(()),
+            Some((option, _)) => Err(Failure::usage(format!(
+                "{option} is of a load, and with --requests there is none"
+            ))
+            .hint("say which way load goes beside the requests, as in `--direction down`")),
+        }
+    }
 }
 
 pub(super) fn run(args: &TestArgs) -> Result<Exit, Failure> {
@@ -255,7 +285,8 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
             "--cc: {stack} has no congestion control `{word}`: write cubic or bbr"
         )));
     }
-    let loads = !args.requests && args.handshakes.is_none();
+    let ways = args.ways();
+    let loads = ways.is_some();
     let streams = loads && args.message.is_none();
     let asked = Requests {
         request_bytes: args.request_bytes,
@@ -265,8 +296,8 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
     };
     let plan = Plan {
         token: args.token.clone(),
-        up: loads && args.direction != Ways::Down,
-        down: loads && args.direction != Ways::Up,
+        up: matches!(ways, Some(Ways::Up | Ways::Both)),
+        down: matches!(ways, Some(Ways::Down | Ways::Both)),
         connections: args.connections,
         streams: if streams { args.streams } else { 0 },
         congestion: args.congestion.to_string(),
@@ -295,7 +326,7 @@ fn plan(args: &ClientArgs) -> Result<Plan, Failure> {
 
 /// The code by which messages are protected, or `auto`.
 fn code(args: &ClientArgs) -> Result<Option<String>, Failure> {
-    let sends = args.direction != Ways::Down;
+    let sends = matches!(args.ways(), Some(Ways::Up | Ways::Both));
     match args.fec {
         Fec::Off => Ok(None),
         Fec::Fixed(_) | Fec::Auto if args.message.is_none() => {
@@ -326,6 +357,7 @@ fn options(args: &ClientArgs) -> Result<client::Options, Failure> {
 }
 
 fn test(args: &ClientArgs) -> Result<Exit, Failure> {
+    args.check()?;
     let (ndjson, csv) = (args.ndjson.as_deref(), args.csv.as_deref());
     let mut told = Told::new(ndjson, csv, args.prometheus)?;
     let stop = stop_on_signals()?;

@@ -24,6 +24,15 @@ pub struct ApiConfig {
     pub hosts: Vec<String>,
 }
 
+impl ApiConfig {
+    /// What holds without a restart if `wanted` is to: all of it, unless it listens elsewhere. Then
+    /// what keeps strangers out there need not be what keeps them out here.
+    pub(crate) fn next(&self, wanted: &Self) -> Self {
+        let stays = self.listen == wanted.listen;
+        if stays { wanted } else { self }.clone()
+    }
+}
+
 /// What TLS needs, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -56,6 +65,7 @@ pub(super) fn read(
     };
     let listen = listen.unwrap_or_default();
     check_listen(&listen, &config, findings);
+    check_unheard(&api, findings);
     api.finish(findings);
     ApiConfig {
         listen: inner(Some(listen)),
@@ -126,6 +136,25 @@ fn check_listen(listen: &[Spanned<SocketAddr>], api: &ApiConfig, findings: &mut 
                      read_token = \"file:/etc/sennit/read-token\"",
                 ),
         );
+    }
+}
+
+/// Who may ask over TCP says nothing where nobody can.
+fn check_unheard(api: &Section<'_, '_>, findings: &mut Vec<Finding>) {
+    let mut keys = [
+        "tls_certificate",
+        "read_token",
+        "operate_token",
+        "admin_token",
+        "hosts",
+    ]
+    .into_iter();
+    if let (false, Some(key)) = (api.has("listen"), keys.find(|key| api.has(key))) {
+        let message = format!("`{key}` has no effect without `listen`");
+        findings.push(Finding::warning(api.header(), message).help(
+            "the control socket takes whoever may open it; listen = [\"127.0.0.1:8479\"] has the API \
+             on TCP too",
+        ));
     }
 }
 

@@ -24,14 +24,14 @@ pub(super) struct ReadClass {
     has_match: bool,
     pub(super) policy: Option<Spanned<Policy>>,
     pub(super) links: Option<Vec<Spanned<String>>>,
-    copies: Option<Spanned<u8>>,
-    delivery: Option<Spanned<Delivery>>,
+    pub(super) copies: Option<Spanned<u8>>,
+    pub(super) delivery: Option<Spanned<Delivery>>,
     congestion: Option<Spanned<Congestion>>,
-    share: Option<Spanned<Share>>,
-    limit: Option<Spanned<Bitrate>>,
+    pub(super) share: Option<Spanned<Share>>,
+    pub(super) limit: Option<Spanned<Bitrate>>,
     dscp: Option<Spanned<u8>>,
-    fec: Option<Spanned<Fec>>,
-    headers: Option<Spanned<Headers>>,
+    pub(super) fec: Option<Spanned<Fec>>,
+    pub(super) headers: Option<Spanned<Headers>>,
     pub(super) device: Option<Spanned<DeviceName>>,
     has_device: bool,
 }
@@ -46,11 +46,18 @@ impl ReadClass {
         links.is_none_or(|links| links.iter().any(|name| name.get_ref() == link))
     }
 
-    fn catches_all(&self) -> bool {
+    /// Whether the file says this of it.
+    pub(super) fn has_policy(&self, wanted: Policy) -> bool {
+        let policy = self.policy.as_ref();
+        policy.is_some_and(|policy| *policy.get_ref() == wanted)
+    }
+
+    pub(super) fn catches_all(&self) -> bool {
         !self.has_match && !self.has_device
     }
 
-    /// Packets come to it from a device of its own, before any other rule is looked at.
+    /// Packets come to it from a device of its own, which a class that takes everything leaves to
+    /// it.
     fn is_routed(&self) -> bool {
         self.has_device || self.matches.iter().any(|it| it.get_ref().is_kernel())
     }
@@ -191,7 +198,6 @@ pub(super) fn read_rules(
 pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     check_names(classes, findings);
     check_order(classes, findings);
-    shares::check(classes, findings);
     for class in classes {
         check_copies(class, findings);
         check_fec(class, findings);
@@ -247,10 +253,8 @@ fn check_rules(classes: &[ReadClass], findings: &mut Vec<Finding>) {
     let rules = rules.flat_map(|(class, it)| it.matches.iter().map(move |rule| (class, rule)));
     let rules: Vec<(usize, &Spanned<Match>)> = rules.collect();
     let earlier = |n: usize| {
-        let own = rules[n].1.get_ref();
         let mut earlier = rules[..n].iter();
-        earlier
-            .find(|(_, it)| it.get_ref().is_kernel() == own.is_kernel() && it.get_ref().covers(own))
+        earlier.find(|(_, it)| it.get_ref().covers(rules[n].1.get_ref()))
     };
     let earlier: Vec<_> = (0..rules.len()).map(earlier).collect();
     let is_lost = |class: usize| {
@@ -313,11 +317,7 @@ pub(super) fn name_devices(
 }
 
 fn check_copies(class: &ReadClass, findings: &mut Vec<Finding>) {
-    let redundant = class
-        .policy
-        .as_ref()
-        .is_some_and(|policy| *policy.get_ref() == Policy::Redundant);
-    if let (Some(copies), false) = (&class.copies, redundant) {
+    if let (Some(copies), false) = (&class.copies, class.has_policy(Policy::Redundant)) {
         findings.push(
             Finding::warning(copies.span(), "`copies` has no effect here")
                 .help("it belongs to policy = \"redundant\""),
@@ -327,10 +327,9 @@ fn check_copies(class: &ReadClass, findings: &mut Vec<Finding>) {
 
 /// A code beside copies brings nothing back that the other copy does not.
 fn check_fec(class: &ReadClass, findings: &mut Vec<Finding>) {
-    let is_redundant = |policy: &Spanned<Policy>| *policy.get_ref() == Policy::Redundant;
     let code = class.fec.as_ref();
     let code = code.filter(|fec| matches!(fec.get_ref(), Fec::Fixed(_)));
-    if let (Some(code), Some(true)) = (code, class.policy.as_ref().map(is_redundant)) {
+    if let (Some(code), true) = (code, class.has_policy(Policy::Redundant)) {
         findings.push(
             Finding::warning(code.span(), "`fec` is pointless here")
                 .help("policy = \"redundant\" sends every packet more than once already"),

@@ -1,5 +1,7 @@
 //! `[edge]` and `[[link]]`, and what only the whole file can tell.
 
+mod pointless;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -15,8 +17,8 @@ use super::finding::Finding;
 use super::limits::{MOST_ROUTES, MTU, WORKERS, check_mtu};
 use super::section::Section;
 use super::{
-    ApiConfig, DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Policy,
-    Prefix, Proxy, default_device, rekey, tables, values,
+    ApiConfig, DEFAULT_EDGE_CONTROL, DEFAULT_MTU, DEFAULT_STATE, EdgeConfig, Leak, Link, Prefix,
+    Proxy, default_device, rekey, tables, values,
 };
 
 /// Tiers of links: far more than there are links.
@@ -34,9 +36,9 @@ struct ReadLink {
     name: Spanned<String>,
     interface: Spanned<String>,
     tier: u8,
-    weight: u16,
+    weight: Option<Spanned<u16>>,
     up: Option<Bitrate>,
-    down: Option<Bitrate>,
+    down: Option<Spanned<Bitrate>>,
     cost: u8,
     overflow: bool,
     cap: Option<u64>,
@@ -68,14 +70,14 @@ pub(super) fn read(
     config.api = api;
     config.notify = notify;
     check_links(&links, &config.device, findings);
-    check_overflow(&links, findings);
     class::check(&classes, findings);
     class::name_devices(&mut classes, &config.device, findings);
     check_devices(&config.device, &links, &classes, findings);
     check_class_links(&links, &classes, findings);
-    check_policies(&links, &classes, findings);
+    let file = (root, &config);
+    pointless::check(file, &links, &classes, findings);
     config.links = links.into_iter().map(ReadLink::into_link).collect();
-    class::shares::check_rates(&classes, &config.links, findings);
+    class::shares::check(&classes, &config.links, findings);
     config.classes = class::complete(classes);
     Some(config)
 }
@@ -95,24 +97,22 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
     let state = state.map_or_else(|| DEFAULT_STATE.into(), Spanned::into_inner);
     let records = edge.string("records", values::path, findings);
     let device = edge.string("device", values::device, findings);
-    let routes = edge
-        .list("routes", MOST_ROUTES, values::prefix, findings)
-        .unwrap_or_default();
+    let routes = edge.list("routes", MOST_ROUTES, values::prefix, findings);
+    let routes = routes.unwrap_or_default();
     check_repeats("routes", &routes, findings);
-    let lan = edge
-        .strings("lan", lan_prefix, findings)
-        .unwrap_or_default();
+    let lan = edge.strings("lan", lan_prefix, findings);
+    let lan = lan.unwrap_or_default();
     check_repeats("lan", &lan, findings);
     check_own_lan(&routes, &lan, findings);
     check_nested(&lan, findings);
-    let dns = edge
-        .strings("dns", values::address, findings)
-        .unwrap_or_default();
+    let dns = edge.strings("dns", values::address, findings);
+    let dns = dns.unwrap_or_default();
     check_repeats("dns", &dns, findings);
     check_dns(&dns, &routes, findings);
     let leak = edge.string("leak", values::leak, findings);
     let leak_when_stopped = edge.string("leak_when_stopped", values::leak, findings);
     check_leak(&routes, leak.as_ref(), leak_when_stopped.as_ref(), findings);
+    let share_links = edge.boolean("share_links", findings);
     let control = edge.string("control", values::socket_path, findings);
     let mtu = edge.integer("mtu", MTU, findings);
     check_mtu(mtu.as_ref(), findings);
@@ -130,6 +130,7 @@ fn read_edge(mut edge: Section<'_, '_>, findings: &mut Vec<Finding>) -> EdgeConf
         leak_when_stopped: leak_when_stopped.map_or(Leak::Allow, Spanned::into_inner),
         dns: inner(dns),
         lan: inner(lan),
+        share_links: share_links.unwrap_or(false),
         control: control.map_or_else(|| DEFAULT_EDGE_CONTROL.into(), Spanned::into_inner),
         mtu: mtu.map_or(DEFAULT_MTU, Spanned::into_inner),
         workers: workers.map(Spanned::into_inner),
@@ -314,9 +315,9 @@ fn read_link(mut link: Section<'_, '_>, findings: &mut Vec<Finding>) -> Option<R
         name: name?,
         interface: interface?,
         tier: tier.map_or(1, Spanned::into_inner),
-        weight: weight.map_or(1, Spanned::into_inner),
+        weight,
         up: up.map(Spanned::into_inner),
-        down: down.map(Spanned::into_inner),
+        down,
         cost: cost.map_or(0, Spanned::into_inner),
         overflow: overflow.unwrap_or(false),
         cap: cap.map(Spanned::into_inner),
@@ -330,9 +331,9 @@ impl ReadLink {
             name: self.name.into_inner(),
             interface: self.interface.into_inner(),
             tier: self.tier,
-            weight: self.weight,
+            weight: self.weight.map_or(1, Spanned::into_inner),
             up: self.up,
-            down: self.down,
+            down: self.down.map(Spanned::into_inner),
             cost: self.cost,
             overflow: self.overflow,
             cap: self.cap,
@@ -367,21 +368,6 @@ fn check_links(links: &[ReadLink], device: &DeviceName, findings: &mut Vec<Findi
         if interface == device.as_str() {
             let message = format!("link `{}` is the tunnel's own device", link.name.get_ref());
             findings.push(Finding::error(link.interface.span(), message));
-        }
-    }
-}
-
-/// A link helps others only if there are some before it.
-fn check_overflow(links: &[ReadLink], findings: &mut Vec<Finding>) {
-    let place = |link: &ReadLink| (link.tier, link.cost);
-    for link in links.iter().filter(|link| link.overflow) {
-        if !links.iter().any(|other| place(other) < place(link)) {
-            let name = link.name.get_ref();
-            let message = format!("`overflow` of link `{name}` has no effect: none is before it");
-            findings.push(
-                Finding::warning(link.name.span(), message)
-                    .help("give it a `cost` or a higher `tier`"),
-            );
         }
     }
 }
@@ -446,36 +432,6 @@ fn check_class_links(links: &[ReadLink], classes: &[ReadClass], findings: &mut V
                 false => finding.help(format!("there are {}", names.join(", "))),
             }
         }));
-    }
-}
-
-/// Policies that the links at hand cannot serve.
-fn check_policies(links: &[ReadLink], classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    for class in classes {
-        let Some(policy) = &class.policy else {
-            continue;
-        };
-        let of_class = links
-            .iter()
-            .filter(|link| class.may_use(link.name.get_ref()));
-        let links: Vec<&ReadLink> = of_class.collect();
-        let one_tier = links
-            .iter()
-            .all(|link| Some(link.tier) == links.first().map(|first| first.tier));
-        let odd = match policy.get_ref() {
-            Policy::Redundant if links.len() == 1 => "with one link nothing can be redundant",
-            Policy::Balanced if links.len() == 1 => "with one link there is nothing to balance",
-            Policy::Failover if links.len() == 1 => {
-                "with one link there is nothing to fail over to"
-            }
-            Policy::Failover if one_tier => "all links have one tier, so failover has no order",
-            Policy::Single
-            | Policy::Failover
-            | Policy::Balanced
-            | Policy::Bond
-            | Policy::Redundant => continue,
-        };
-        findings.push(Finding::warning(policy.span(), odd));
     }
 }
 

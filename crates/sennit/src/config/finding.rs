@@ -137,15 +137,11 @@ impl Report {
         findings.sort_by_key(|finding| (finding.span.start, finding.severity));
         findings.dedup();
         leave_out(&mut findings);
-        let private = match findings.is_empty() {
-            true => Vec::new(),
-            false => private::places(text),
-        };
         Self {
             file: file.into(),
             text: text.into(),
             findings,
-            private,
+            private: private::places(text),
         }
     }
 
@@ -172,12 +168,12 @@ impl Report {
     /// The findings with their lines and columns.
     pub fn located(&self) -> impl Iterator<Item = Located<'_>> {
         self.findings.iter().map(|finding| {
-            let line = line_around(&self.text, finding.span.start);
+            let (line, column) = self.position(finding.span.start);
             Located {
                 severity: finding.severity,
                 file: &self.file,
-                line: line.number,
-                column: self.text[line.start..finding.span.start].chars().count() + 1,
+                line,
+                column,
                 message: &finding.message,
                 label: &finding.label,
                 help: finding.help.as_deref(),
@@ -185,7 +181,17 @@ impl Report {
         })
     }
 
-    fn render(&self, finding: &Finding) -> String {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The line and the column of a byte, as in [`Located`].
+    pub(super) fn position(&self, at: usize) -> (usize, usize) {
+        let line = line_around(&self.text, at);
+        (line.number, self.text[line.start..at].chars().count() + 1)
+    }
+
+    pub(super) fn render(&self, finding: &Finding) -> String {
         let line = line_around(&self.text, finding.span.start);
         let end = line.start + line.text.len();
         let is_private = |place: &Range<usize>| place.start < end && line.start < place.end;
@@ -220,7 +226,7 @@ impl Report {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        let column = self.text[line.start..finding.span.start].chars().count() + 1;
+        let (_, column) = self.position(finding.span.start);
         let place = format!("{}:{}:{column}", self.file, line.number);
         let mut text = format!("{severity}: {}\n --> {place}", finding.message);
         if !finding.label.is_empty() {

@@ -4,12 +4,14 @@
 //! findings stand beside those of the file.
 
 use std::fmt;
+use std::ops::Range;
 
 use schemars::JsonSchema;
 use sennit_linux::netlink::{Family, Interface, Netlink};
 use serde::Serialize;
 
-use super::{EdgeConfig, Prefix, Severity};
+use super::finding::{Finding, Report};
+use super::{EdgeConfig, Prefix, Severity, private};
 
 /// One thing that does not fit together here and now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -18,12 +20,53 @@ pub struct HostFinding {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
+    /// The key that names what is missing, and what it is called.
+    #[serde(skip)]
+    pub named: Option<(&'static str, String)>,
 }
 
 impl HostFinding {
     /// Whether the config cannot run here.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+
+    /// For people: with the line of the file that names what is missing, if one does.
+    pub(crate) fn quoted(&self, file: &Report) -> String {
+        let Some(span) = self.place(file.text()) else {
+            return self.to_string();
+        };
+        let message = format!("on this host, {}", self.message);
+        let finding = match self.severity {
+            Severity::Error => Finding::error(span, message),
+            Severity::Warning => Finding::warning(span, message),
+        };
+        file.render(&match &self.help {
+            Some(help) => finding.help(help),
+            None => finding,
+        })
+    }
+
+    /// The line and the column there, as those of a finding in the file.
+    pub(crate) fn position(&self, file: &Report) -> Option<(usize, usize)> {
+        let place = self.place(file.text())?;
+        Some(file.position(place.start))
+    }
+
+    fn place(&self, text: &str) -> Option<Range<usize>> {
+        let (key, name) = self.named.as_ref()?;
+        let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+        let places = private::values(text, key).into_iter();
+        let mut words = places.flat_map(|place| {
+            let value = &text[place.clone()];
+            let found = value.match_indices(name.as_str()).filter(|(at, _)| {
+                let before = value[..*at].ends_with(is_part);
+                !before && !value[at + name.len()..].starts_with(is_part)
+            });
+            let found = found.map(|(at, _)| place.start + at..place.start + at + name.len());
+            found.collect::<Vec<_>>()
+        });
+        words.next()
     }
 }
 
@@ -54,6 +97,7 @@ pub(crate) fn look_at_interfaces(edge: &EdgeConfig) -> Vec<HostFinding> {
                 help: Some(
                     "it is used as soon as it is there; `ip link` lists those that are".into(),
                 ),
+                named: Some(("interface", link.interface.clone())),
             }),
             Err(error) => tracing::debug!(%error, "cannot look at an interface"),
         }
@@ -69,6 +113,7 @@ pub(crate) fn look_at_interfaces(edge: &EdgeConfig) -> Vec<HostFinding> {
                 severity: Severity::Warning,
                 message: format!("class `{class}`: there is no interface {name}"),
                 help: Some("its rule holds as soon as the interface is there".into()),
+                named: Some(("match", name.clone())),
             });
         }
     }
@@ -97,6 +142,7 @@ pub(crate) fn look_at_lan(edge: &EdgeConfig) -> Vec<HostFinding> {
              `lan`"
                 .into(),
         ),
+        named: Some(("lan", lan.to_string())),
     };
     missing.map(finding).collect()
 }
@@ -133,6 +179,7 @@ fn overlaps(edge: &EdgeConfig, link: &str, interface: &Interface) -> Vec<HostFin
         severity: Severity::Error,
         message: format!("`lan` has {lan}, and link `{link}` is on {subnet}"),
         help: Some("a network is either behind this edge or in front of it: give one of them another prefix".into()),
+        named: Some(("lan", lan.to_string())),
     }
     };
     pairs.map(finding).collect()
@@ -143,16 +190,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_for_an_interface_that_is_not_there_is_named() {
+    fn a_rule_for_an_interface_that_is_not_there_is_named_at_its_place() {
         let text = "[edge]\nhub = ['203.0.113.10:443']\nstate = '/'\n\
                     [[link]]\nname = 'lte'\ninterface = 'lo'\n\
                     [[class]]\nname = 'voice'\nmatch = ['in snt-gone']\n";
-        let edge = EdgeConfig::parse("edge.toml", text.as_bytes());
-        let findings = look_at_interfaces(&edge.unwrap().config);
+        let edge = EdgeConfig::parse("edge.toml", text.as_bytes()).unwrap();
+        let findings = look_at_interfaces(&edge.config);
 
         assert_eq!(findings.len(), 1, "{findings:?}");
-        let text = findings[0].to_string();
-        assert!(text.contains("class `voice`: there is no interface snt-gone"));
+        let said = findings[0].quoted(&edge.warnings);
+        for part in [
+            "warning: on this host, class `voice`: there is no interface snt-gone",
+            "--> edge.toml:9:14",
+            "            ^^^^^^^^\n",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(findings[0].position(&edge.warnings), Some((9, 14)));
     }
 
     #[test]

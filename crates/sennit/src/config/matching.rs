@@ -107,6 +107,12 @@ impl PortRange {
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
+
+    /// What is in both, if anything is.
+    pub(crate) fn both(self, other: Self) -> Option<Self> {
+        let (first, last) = (self.first.max(other.first), self.last.min(other.last));
+        (first <= last).then_some(Self { first, last })
+    }
 }
 
 impl fmt::Display for PortRange {

@@ -12,12 +12,14 @@ use super::values::{self, Wrong};
 use crate::event::Event;
 
 /// The kinds of events that somebody is told of unless `events` says otherwise.
-pub const DEFAULT_EVENTS: [&str; 5] = [
+pub const DEFAULT_EVENTS: [&str; 7] = [
     "link_down",
     "link_up",
     "failover",
     "tunnel_down",
     "tunnel_up",
+    "hub_degraded",
+    "hub_recovered",
 ];
 
 /// Whom to tell of events.

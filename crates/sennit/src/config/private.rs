@@ -78,6 +78,15 @@ pub(super) fn written(text: &str, key: &str) -> Option<String> {
     Some(value.split(['"', '\'']).next().unwrap_or(value).to_owned())
 }
 
+/// Where the values of a key stand in a config that is valid, with those in its lists.
+pub(super) fn values(text: &str, key: &str) -> Vec<Range<usize>> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let mut found = Vec::new();
+    in_table(root.get_ref(), &|it| it == key, DEEPEST, &mut found);
+    found.sort_by_key(|place| place.start);
+    found
+}
+
 fn unquoted(value: &str) -> &str {
     value.trim_start_matches(['"', '\''])
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use sennit_core::Word;
 use sennit_engine::BadCode;
 use sennit_linux::DeviceName;
 
@@ -130,45 +131,31 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
+/// One of the words for a value.
+fn word<T: Word>(typed: &str, what: &str) -> Result<T, Wrong> {
+    let choices = T::VALUES.iter().map(|&value| (value.word(), value));
+    choice(typed, what, &choices.collect::<Vec<_>>())
+}
+
 pub(super) fn policy(typed: &str) -> Result<Policy, Wrong> {
-    let choices = [
-        ("single", Policy::Single),
-        ("failover", Policy::Failover),
-        ("balanced", Policy::Balanced),
-        ("bond", Policy::Bond),
-        ("redundant", Policy::Redundant),
-    ];
-    choice(typed, "policy", &choices)
+    word(typed, "policy")
+}
+
+pub(super) fn delivery(typed: &str) -> Result<Delivery, Wrong> {
+    word(typed, "delivery")
+}
+
+pub(super) fn congestion(typed: &str) -> Result<Congestion, Wrong> {
+    word(typed, "congestion control")
+}
+
+pub(super) fn headers(typed: &str) -> Result<Headers, Wrong> {
+    word(typed, "form of headers")
 }
 
 pub(super) fn leak(typed: &str) -> Result<Leak, Wrong> {
     let choices = [("block", Leak::Block), ("allow", Leak::Allow)];
     choice(typed, "way to treat a leak", &choices)
-}
-
-pub(super) fn delivery(typed: &str) -> Result<Delivery, Wrong> {
-    let choices = [
-        ("datagram", Delivery::Datagram),
-        ("repair", Delivery::Repair),
-        ("reliable", Delivery::Reliable),
-    ];
-    choice(typed, "delivery", &choices)
-}
-
-pub(super) fn congestion(typed: &str) -> Result<Congestion, Wrong> {
-    let choices = [
-        ("auto", Congestion::Auto),
-        ("bbr", Congestion::Bbr),
-        ("bbr3", Congestion::Bbr3),
-        ("cubic", Congestion::Cubic),
-        ("follow", Congestion::Follow),
-    ];
-    choice(typed, "congestion control", &choices)
-}
-
-pub(super) fn headers(typed: &str) -> Result<Headers, Wrong> {
-    let choices = [("thin", Headers::Thin), ("whole", Headers::Whole)];
-    choice(typed, "form of headers", &choices)
 }
 
 /// `off`, `auto`, `xor:10+1`, `rs:10+2` or `rlc:1/8`.

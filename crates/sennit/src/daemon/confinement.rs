@@ -1,4 +1,5 @@
-//! What a daemon gives up once it runs, and what it says of that.
+//! What a daemon gives up once it runs, and what it says of that; how it becomes another user is in
+//! docs/decisions/0035.
 
 use std::{
     fs::DirBuilder,
@@ -28,6 +29,8 @@ const STAY_ROOT: &str = "or let it stay root: without --user";
 pub(super) struct Belongings<'a> {
     /// Its config.
     pub(super) file: &'a Path,
+    /// Files that the config names, for the daemon to read again while it runs.
+    pub(super) named: &'a [&'a Path],
     /// Directories that it keeps things in.
     pub(super) kept: &'a [&'a Path],
     pub(super) entrance: &'a Entrance,
@@ -66,7 +69,8 @@ pub(super) fn begin(own: &Belongings<'_>, user: Option<User>) -> Result<(), Fail
         let _ = DirBuilder::new().recursive(true).mode(0o755).create(folder);
     }
     let removed = own.entrance.files().map(PathBuf::from);
-    let entrust = |user| helper::entrust(user, own.file, removed.into());
+    let named = || own.named.iter().map(PathBuf::from).collect();
+    let entrust = |user| helper::entrust(user, own.file, named(), removed.into());
     let helper_has_config = user.map_or(Ok(false), entrust)?;
     let kept = own.kept.iter().copied();
     let mut writable: Vec<PathBuf> = kept.chain(folders).map(PathBuf::from).collect();

@@ -4,7 +4,7 @@
 //! sockets of its own on all links, and a queue of the TUN device. A tunnel belongs to one worker
 //! for all its life, and its packets cross no thread: what comes for it from the hub comes to its
 //! own sockets, and what comes from the host to the queue that its flow was last answered on. What
-//! is first of its flow is the exception ([`super::strays`]). The first worker sees to what there
+//! is first of its flow is the exception ([`super::handoff`]). The first worker sees to what there
 //! is only one of ([`lead`]), and tells the others by letter.
 
 mod accounts;
@@ -33,6 +33,7 @@ mod report;
 mod running;
 mod sharing;
 mod sorted;
+mod starved;
 mod upkeep;
 mod watch;
 mod way;
@@ -57,14 +58,16 @@ use super::{
     confinement::{self, Belongings},
     deputy::Deputy,
     helper::Helper,
-    keep_journal, note_start, notes_of, open_doors, pollers,
+    keep_journal, note_start, open_doors, pollers,
     reload::{Reloader, tell_all},
+    secrets::Secrets,
     start_telling, supervisor, watch_signals,
     worker::{self, Io, Worker},
 };
 use crate::{
     config::{self, EdgeConfig, Leak, RUN_DIRECTORY, Severity},
     control::Entrance,
+    drill::Drills,
     exit::Failure,
     journal::{Event, Journal},
     speedtest::Speedtests,
@@ -81,12 +84,13 @@ use names::Names;
 use passing::Passing;
 use report::Front;
 use running::Running;
+use starved::Starved;
 use watch::Watch;
 
 const STOP: u64 = 0;
 const QUESTIONS: u64 = 1;
 const LETTERS: u64 = 2;
-const STRAYS: u64 = 3;
+const HANDOFF: u64 = 3;
 const MONITOR: u64 = 4;
 
 /// Makes the directory of what is written often, if that is one of its own: one in memory goes with
@@ -124,7 +128,8 @@ fn confine(
     let entrance = Entrance::open(&config.control)?;
     make_records(config);
     let kept: [&Path; 2] = [&config.state, &config.records];
-    let user = confinement::hand_over(&kept, &config.files(file), user)?;
+    let files = config.files(file);
+    let user = confinement::hand_over(&kept, &files, user)?;
     let hold = || guard(&config.device, config.blocked());
     claim::clean_up_before(&config.state, "edge", &config.device, hold);
     supervisor::find();
@@ -134,6 +139,7 @@ fn confine(
     let helper = Helper::start()?;
     let own = Belongings {
         file,
+        named: &files[1..],
         kept: &kept,
         entrance: &entrance,
     };
@@ -155,13 +161,13 @@ pub fn run(config: &EdgeConfig, file: &Path, user: Option<&str>) -> Result<(), F
     let _records = claim_records(config)?;
     let keeper = keep_journal(&config.records, "edge")?;
     let journal = keeper.journal().clone();
-    let reloader = reloader(file, &running, &journal, &boxes);
-    let front = front(&reloader, &journal, &mut boxes, began, &read.lacks)?;
+    let reloader = reloader(file, &running, (&journal, &read.files.secrets), &boxes);
+    let front = front(&reloader, &journal, &mut boxes, began)?;
     let books = (journal.clone(), config.records.join("edge-history.db"));
-    let _doors = open_doors(entrance, read.keys, front, books)?;
+    let _doors = open_doors(entrance, read.files.keys, front, books)?;
     let _claim = Claim::of_daemon(&config.state, "edge", &config.device, &config.control)?;
-    let _notifier = start_telling(read.targets, &config.records, "edge", &journal)?;
-    note_start(&journal, read.lacks);
+    let _notifier = start_telling(read.files.told, &config.records, "edge", &journal)?;
+    note_start(&journal, read.files.secrets.lacks());
     let hung_up = Arc::clone(&reloader);
     signals.on_hang_up(move || hung_up.hang_up());
 
@@ -229,7 +235,7 @@ fn without_nft(outcome: Result<(), sennit_linux::Error>) -> Result<(), sennit_li
 fn reloader(
     file: &Path,
     running: &Arc<Running>,
-    journal: &Journal,
+    (journal, secrets): (&Journal, &Arc<Secrets>),
     boxes: &Boxes,
 ) -> Arc<Reloader<Running>> {
     let slots = Arc::clone(&boxes.letter_slots);
@@ -237,7 +243,14 @@ fn reloader(
         let letter = |_, done| Letter::Change(Arc::clone(next), done);
         Ok(tell_all(&slots, letter))
     };
-    Arc::new(Reloader::new(file.into(), running, journal.clone(), change))
+    let (journal, secrets) = (journal.clone(), Arc::clone(secrets));
+    Arc::new(Reloader::new(
+        file.into(),
+        running,
+        journal,
+        secrets,
+        change,
+    ))
 }
 
 /// Where the edge is asked.
@@ -246,7 +259,6 @@ fn front(
     journal: &Journal,
     boxes: &mut Boxes,
     (started, held_before_start): (Instant, bool),
-    lacks: &[String],
 ) -> Result<Arc<Front>, Failure> {
     let workers = std::mem::take(&mut boxes.question_slots);
     let accounts = Accounts::start(reloader, journal, &workers, &boxes.letter_slots);
@@ -255,14 +267,15 @@ fn front(
         reloader: Arc::clone(reloader),
         accounts,
         passing: Passing::default(),
+        starved: Starved::default(),
         started,
         hold: leak::Hold::new(held_before_start),
         lan: leak::Seen::default(),
         workers,
         letters: Arc::clone(&boxes.letter_slots),
         journal: journal.clone(),
-        notes: notes_of(lacks),
         speedtests: Speedtests::new(front.clone()),
+        drills: Drills::new(front.clone()),
     });
     let letters = Arc::clone(&boxes.letter_slots);
     overflow::start(Arc::downgrade(&front), letters).map_err(Failure::runtime)?;
@@ -355,14 +368,14 @@ fn workers(config: &EdgeConfig) -> usize {
     super::workers(config.workers).min(config.classes.len())
 }
 
-/// One worker's share of the classes.
+/// One worker's portion of the classes.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct Portion {
     number: usize,
     workers: usize,
 }
 
-impl Share {
+impl Portion {
     /// The worker that a class is at.
     fn owner(self, class: ClassId) -> usize {
         owner(class, self.workers)
@@ -493,8 +506,8 @@ mod tests {
             for workers in 1..=usize::from(classes) {
                 let mut spread = vec![0; workers];
                 for class in (0..classes).map(ClassId) {
-                    let shares = (0..workers).map(|number| Share { number, workers });
-                    let owners: Vec<Share> = shares.filter(|it| it.has(class)).collect();
+                    let portions = (0..workers).map(|number| Portion { number, workers });
+                    let owners: Vec<Portion> = portions.filter(|it| it.has(class)).collect();
                     assert_eq!(owners.len(), 1);
                     assert_eq!(owners[0].number, owners[0].owner(class));
                     spread[owners[0].number] += 1;

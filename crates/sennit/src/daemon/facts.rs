@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use sennit_core::{Congestion, health::Reason};
+use sennit_core::{Congestion, Policy, health::Reason};
 use sennit_engine::{
     SocketId,
     facts::{self, ChoiceReason, FlowsWanted, LinkFacts, SizeSource},
@@ -19,7 +19,6 @@ use sennit_engine::{
 
 use super::why::{Standings, place, queue_down, shared, shared_down, why};
 use crate::{
-    config::{Delivery, Policy},
     control::Request,
     site::SiteName,
     status::{
@@ -51,6 +50,7 @@ pub(super) fn wanted_flows(request: &Request) -> FlowsWanted {
         | Request::Disconnect { .. }
         | Request::Link { .. }
         | Request::Limit { .. }
+        | Request::Drill { .. }
         | Request::Identity
         | Request::Reload { .. }
         | Request::Keep
@@ -136,8 +136,8 @@ fn tunnel(
     TunnelStatus {
         class: tunnel.class.clone(),
         site,
-        policy: policy(tunnel.treatment.policy),
-        delivery: delivery(tunnel.treatment.delivery),
+        policy: tunnel.treatment.policy,
+        delivery: tunnel.treatment.delivery,
         state,
         reason,
         links: None,
@@ -183,7 +183,7 @@ fn unanswered(tunnel: &facts::TunnelStatus, now: Instant) -> Vec<UnansweredStatu
 }
 
 fn striping(tunnel: &facts::TunnelStatus) -> Option<StripingStatus> {
-    let bonds = tunnel.treatment.policy == sennit_core::Policy::Bond;
+    let bonds = tunnel.treatment.policy == Policy::Bond;
     bonds.then_some(StripingStatus {
         wait_seconds: tunnel.striping.wait.as_secs_f64(),
         gained_bytes: tunnel.striping.gained,
@@ -353,23 +353,5 @@ fn flow(tunnel: &facts::TunnelStatus, flow: &facts::FlowStatus) -> FlowStatus {
             neighbours: account.neighbours as u64,
         },
         why: placed.why,
-    }
-}
-
-fn policy(policy: sennit_core::Policy) -> Policy {
-    match policy {
-        sennit_core::Policy::Single => Policy::Single,
-        sennit_core::Policy::Failover => Policy::Failover,
-        sennit_core::Policy::Balanced => Policy::Balanced,
-        sennit_core::Policy::Bond => Policy::Bond,
-        sennit_core::Policy::Redundant => Policy::Redundant,
-    }
-}
-
-fn delivery(delivery: sennit_core::Delivery) -> Delivery {
-    match delivery {
-        sennit_core::Delivery::Datagram => Delivery::Datagram,
-        sennit_core::Delivery::Repair => Delivery::Repair,
-        sennit_core::Delivery::Reliable => Delivery::Reliable,
     }
 }

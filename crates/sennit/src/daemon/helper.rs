@@ -1,4 +1,5 @@
-//! The process that changes the host for a daemon, which gives up the right to do so.
+//! The process that changes the host for a daemon, which gives up the right to do so
+//! (docs/decisions/0033).
 
 use std::{
     process::Child,

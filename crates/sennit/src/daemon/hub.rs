@@ -4,7 +4,7 @@
 //! device. A tunnel belongs to one worker for all its life, and its packets cross no thread: the
 //! kernel brings UDP packets to the worker that their connection ID names, and packets from the
 //! host to the queue that their flow was last answered on. What is first of its flow is the
-//! exception ([`super::strays`]). Workers share what each needs to know of the others
+//! exception ([`super::handoff`]). Workers share what each needs to know of the others
 //! ([`directory`]), the registrar, and the host's routes ([`gateway`]).
 
 mod change;
@@ -42,8 +42,9 @@ use super::{
     helper::Helper,
     keep_journal,
     mailbox::{self, Question, Slot},
-    note_start, notes_of, open_doors, pollers,
+    note_start, open_doors, pollers,
     reload::Reloader,
+    secrets::Secrets,
     start_telling, supervisor, traffic, watch_signals,
     why::Standings,
     worker::{self, Io},
@@ -70,7 +71,7 @@ use gateway::Gateway;
 const STOP: u64 = 0;
 const QUESTIONS: u64 = 1;
 const VERDICTS: u64 = 2;
-const STRAYS: u64 = 3;
+const HANDOFF: u64 = 3;
 const RELAYED: u64 = 4;
 /// Handshakes and undecided requests at once: a fleet that reconnects after a restart, with a few
 /// classes each.
@@ -96,22 +97,22 @@ pub fn run(config: HubConfig, file: &Path, user: Option<&str>) -> Result<(), Fai
     let keeper = keep_journal(&config.state, "hub")?;
     let journal = keeper.journal().clone();
     let insiders = Arc::new(Insiders::default());
-    let reloader = reloader(file, &running, &journal, &insiders);
-    let condition = Arc::new(Condition::lacking(notes_of(&read.lacks)));
+    let reloader = reloader(file, &running, (&journal, &read.files.secrets), &insiders);
+    let condition = Arc::new(Condition::new(journal.clone()));
     let front = front(
         &config, &reloader, &journal, &mut boxes, &condition, started,
     );
     let books = (journal.clone(), config.state.join("hub-history.db"));
-    let _doors = open_doors(entrance, read.keys, front, books)?;
+    let _doors = open_doors(entrance, read.files.keys, front, books)?;
     let _claim = Claim::of_daemon(&config.state, "hub", &config.device, &config.control)?;
-    let _notifier = start_telling(read.targets, &config.state, "hub", &journal)?;
+    let _notifier = start_telling(read.files.told, &config.state, "hub", &journal)?;
 
     let mut relay = Relay::default();
     relay.start_if_needed(&config, &pollers, &boxes.verdict_slots, &stop)?;
     let windows = std::mem::take(&mut relay.windows);
     let mut ios: Vec<Io> = pollers.iter().cloned().map(Io::new).collect();
     listen(&config, mark, &mut ios)?;
-    note_start(&journal, read.lacks);
+    note_start(&journal, read.files.secrets.lacks());
     let crew = Crew::new(&config, &identity, &journal, started)?;
     let authorities = (Store::open(&config.state)?, identity.into_authorities());
     let (gateway, tuns) = Gateway::open(footprint, Arc::clone(&config), ios.len())?;
@@ -149,7 +150,8 @@ fn confine(
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
     let kept: [&Path; 1] = [&config.state];
-    let user = confinement::hand_over(&kept, &config.files(file), user)?;
+    let files = config.files(file);
+    let user = confinement::hand_over(&kept, &files, user)?;
     claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));
     identity::settle(&config.state)?;
     supervisor::find();
@@ -157,6 +159,7 @@ fn confine(
     let helper = Helper::start()?;
     let own = Belongings {
         file,
+        named: &files[1..],
         kept: &kept,
         entrance: &entrance,
     };
@@ -168,12 +171,19 @@ fn confine(
 fn reloader(
     file: &Path,
     running: &Arc<Running>,
-    journal: &Journal,
+    (journal, secrets): (&Journal, &Arc<Secrets>),
     insiders: &Arc<Insiders>,
 ) -> Arc<Reloader<Running>> {
     let told = Arc::clone(insiders);
     let change = move |next: &Arc<Running>| told.change(next);
-    Arc::new(Reloader::new(file.into(), running, journal.clone(), change))
+    let (journal, secrets) = (journal.clone(), Arc::clone(secrets));
+    Arc::new(Reloader::new(
+        file.into(),
+        running,
+        journal,
+        secrets,
+        change,
+    ))
 }
 
 /// Where the hub is asked.
@@ -236,9 +246,9 @@ fn classes(config: &HubConfig) -> HubClasses {
     }
 }
 
-/// What a worker says of itself.
+/// What a worker says, as it saw that in its turns.
 struct Answer {
-    seen: Seen,
+    seen: Vec<Seen>,
     worker: WorkerStatus,
 }
 
@@ -251,9 +261,11 @@ struct Report {
 
 impl Answer {
     fn tell(self) -> Report {
+        let standings = Standings::new();
+        let tunnels = self.seen.iter().map(|it| it.tunnels(None, &standings));
         Report {
-            tunnels: self.seen.tunnels(None, &Standings::new()),
-            links: self.seen.links,
+            tunnels: tunnels.flatten().collect(),
+            links: self.seen.into_iter().flat_map(|it| it.links).collect(),
             worker: self.worker,
         }
     }
@@ -276,6 +288,7 @@ impl Ask for Front {
         let found = self.condition.found();
         let mut status = status(&self.config, self.started, reports, &found);
         status.config = Some(self.reloader.status());
+        status.notes.extend(self.reloader.notes());
         Ok(status)
     }
 
@@ -299,6 +312,7 @@ impl Ask for Front {
                 Response::refused("not_an_edge", "a hub is no site: it keeps its own identity")
             }
             Request::Link { .. }
+            | Request::Drill { .. }
             | Request::Limit { .. }
             | Request::Usage
             | Request::Speedtest { .. } => {

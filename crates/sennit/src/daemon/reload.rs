@@ -3,10 +3,11 @@
 //! The file is read, checked and compared on a thread that carries no packets; what is made of it
 //! is handed on as a whole, or not at all. A file with errors changes nothing.
 
+mod answer;
 mod edit;
 mod file;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::{
     fmt,
@@ -19,10 +20,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::edit::Trial;
-use super::mailbox::Slot;
+use self::{
+    answer::{go_on_waiting, refusal, refused},
+    edit::Trial,
+};
+use super::{
+    mailbox::Slot,
+    secrets::{Fresh, Secrets},
+};
 use crate::{
-    config::{self, Change, ConfigError, Entry, HostFinding, Loaded, Report, Severity},
+    config::{
+        self, ApiConfig, Change, ConfigError, Entry, HostFinding, Loaded, Notify, Report, Severity,
+    },
     control::{Refused, ReloadAnswer, Response},
     exit::Failure,
     journal::{Event, Journal},
@@ -44,6 +53,9 @@ pub(super) trait Runs: Sized + Send + Sync + 'static {
 
     /// How to go on with another config, of which these are the keys.
     fn plan(&self, wanted: &Self::Config, entries: &[Entry]) -> Planned<Self>;
+
+    /// What names files that are read again at each reload.
+    fn named(config: &Self::Config) -> (&ApiConfig, &[Notify]);
 
     /// The config and its keys.
     fn parts(&self) -> (&Self::Config, &[Entry]);
@@ -141,6 +153,7 @@ pub(super) struct Reloader<R> {
     file: PathBuf,
     apply: Apply<R>,
     journal: Journal,
+    secrets: Arc<Secrets>,
     state: Mutex<State<R>>,
 }
 
@@ -181,12 +194,14 @@ impl<R: Runs> Reloader<R> {
         file: PathBuf,
         running: &Arc<R>,
         journal: Journal,
+        secrets: Arc<Secrets>,
         apply: impl Fn(&Arc<R>) -> Result<Applied, Failure> + Send + Sync + 'static,
     ) -> Self {
         Self {
             file,
             apply: Box::new(apply),
             journal,
+            secrets,
             state: Mutex::new(State {
                 running: Arc::clone(running),
                 confirmed: Arc::clone(running),
@@ -213,16 +228,27 @@ impl<R: Runs> Reloader<R> {
         }
     }
 
-    /// SIGHUP.
+    /// What an operator should know of files with secrets.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.secrets.notes()
+    }
+
+    /// SIGHUP. Who sent it hears nothing, so the journal does.
     pub(super) fn hang_up(self: &Arc<Self>) {
-        match self.try_reload(None) {
-            Ok(answer) if answer.applied => {}
-            Ok(answer) => tracing::error!(
-                "the config has errors, and nothing was changed:\n{}",
-                answer.report
-            ),
-            Err(refused) => tracing::error!("nothing was changed: {refused}"),
-        }
+        let reason = match self.try_reload(None) {
+            Ok(answer) if answer.applied => return,
+            Ok(answer) => {
+                let report = answer.report;
+                tracing::error!("the config has errors, and nothing was changed:\n{report}");
+                let first = report.lines().find(|line| !line.trim().is_empty());
+                first.unwrap_or("the config has errors").to_owned()
+            }
+            Err(refused) => {
+                tracing::error!("nothing was changed: {refused}");
+                refused.to_string()
+            }
+        };
+        self.journal.note(Event::ReloadRefused { reason });
     }
 
     /// Reads the file and goes on with what it says; if that is not confirmed in time, with what
@@ -251,7 +277,12 @@ impl<R: Runs> Reloader<R> {
         };
         if let Some(left) = state.left().filter(|_| confirm.is_none()) {
             let planned = state.running.plan(&parsed.0, &parsed.1);
-            return go_on_waiting(planned, parsed.2, left);
+            let mut answer = go_on_waiting(planned, parsed.2, left)?;
+            match self.read_secrets(&state.running) {
+                Ok(fresh) => answer.reread = self.secrets.take(fresh),
+                Err(answer) => return Ok(*answer),
+            }
+            return Ok(answer);
         }
         // Where nothing changes there is nothing to confirm, unless something waits for that.
         let same = || state.running.plan(&parsed.0, &parsed.1).changes.is_empty();
@@ -280,13 +311,20 @@ impl<R: Runs> Reloader<R> {
             needs_restart = needs_restart.len(),
             "reload"
         );
+        // What can fail comes first.
+        let fresh = match self.read_secrets(&next) {
+            Ok(fresh) => fresh,
+            Err(answer) => return *answer,
+        };
         let applied = match self.apply(state, next) {
             Ok(applied) => applied,
             Err(error) => return *refusal(error.to_string()),
         };
+        let reread = self.secrets.take(fresh);
         let changed = changes.iter().map(|change| change.what.clone());
+        let renewed = reread.iter().map(|file| format!("{file} was read anew"));
         self.journal.note(Event::Reloaded {
-            changed: changed.collect(),
+            changed: changed.chain(renewed).collect(),
         });
         (state.taken_at, state.successful) = (Instant::now(), true);
         state.turn += 1;
@@ -302,6 +340,7 @@ impl<R: Runs> Reloader<R> {
             applied: true,
             changes,
             needs_restart,
+            reread,
             reverts_in_seconds: confirm.map(|span| span.as_secs_f64()),
             report: warnings,
             notes: (applied == Applied::Soon)
@@ -373,6 +412,12 @@ impl<R: Runs> Reloader<R> {
         Ok((loaded.config, entries, warnings.join("\n\n")))
     }
 
+    /// Reads the files with secrets again, or makes the answer that one cannot be read.
+    fn read_secrets(&self, next: &R) -> Result<Fresh, Box<ReloadAnswer>> {
+        let (api, notify) = R::named(next.parts().0);
+        self.secrets.read(api, notify).map_err(refusal)
+    }
+
     /// Has the daemon go on with `next`; if it cannot, nothing has changed.
     fn apply(&self, state: &mut State<R>, next: R) -> Result<Applied, Failure> {
         let next = Arc::new(next);
@@ -419,7 +464,13 @@ impl<R: Runs> Reloader<R> {
         let (config, entries) = confirmed.parts();
         let planned = state.running.plan(config, entries);
         match self.apply(state, planned.next) {
-            Ok(_) => state.confirmed = Arc::clone(&state.running),
+            Ok(_) => {
+                state.confirmed = Arc::clone(&state.running);
+                match self.read_secrets(&state.confirmed) {
+                    Ok(fresh) => _ = self.secrets.take(fresh),
+                    Err(answer) => tracing::error!("files stay as they were: {}", answer.report),
+                }
+            }
             Err(error) => tracing::error!(%error, "the config of before cannot be had"),
         }
     }
@@ -434,56 +485,4 @@ fn excuse<R: Runs>(found: &mut [HostFinding], running: &R) {
             finding.severity = Severity::Warning;
         }
     }
-}
-
-/// What is said of a reload while a change waits to be confirmed for so long: of one that says the
-/// same that this goes on, and of another that it has to wait too.
-fn go_on_waiting<R>(
-    planned: Planned<R>,
-    report: String,
-    left: Duration,
-) -> Result<ReloadAnswer, Refused> {
-    let seconds = left.as_secs_f64().ceil();
-    if !planned.changes.is_empty() {
-        let instead = "put this one in its place by `sennit reload --confirm`";
-        return Err(has_to_wait(left, instead));
-    }
-    let note = "a change waits to be kept";
-    tracing::warn!("{note}: sennit reload --keep; it is taken back in {seconds} s");
-    Ok(ReloadAnswer {
-        schema: ReloadAnswer::SCHEMA.into(),
-        applied: true,
-        needs_restart: planned.needs_restart,
-        reverts_in_seconds: Some(seconds),
-        report,
-        notes: vec![note.into()],
-        ..ReloadAnswer::default()
-    })
-}
-
-/// Another change waits to be confirmed for so long; what to do instead of waiting.
-fn has_to_wait(left: Duration, instead: &str) -> Refused {
-    let seconds = left.as_secs_f64().ceil();
-    let what = format!(
-        "another change waits to be kept: say `sennit reload --keep` first, or wait {seconds} s \
-         until it is taken back, or {instead}"
-    );
-    Refused::new("waits_to_be_kept", what)
-}
-
-/// Nothing was changed, for this reason.
-fn refusal(report: String) -> Box<ReloadAnswer> {
-    Box::new(ReloadAnswer {
-        schema: ReloadAnswer::SCHEMA.into(),
-        report,
-        ..ReloadAnswer::default()
-    })
-}
-
-/// Nothing was changed, for the errors of the file.
-fn refused(report: &Report) -> Box<ReloadAnswer> {
-    let located = report.located().map(serde_json::to_value);
-    let mut refusal = refusal(report.to_string());
-    refusal.findings = located.filter_map(Result::ok).collect();
-    refusal
 }

@@ -4,7 +4,8 @@
 //! two, it shows each edge the certificate of the one that the edge names (in TLS, SNI has that),
 //! and takes certificates of both. An edge is told of the present authority in its tunnel, whose
 //! hub it has authenticated by the former one, asks for a certificate of the present one, and takes
-//! both over in one step. When no site holds only the former authority, that is dropped.
+//! both over in one step. When no site holds only the former authority, that is dropped
+//! (docs/decisions/0034).
 
 use std::fmt;
 use std::path::Path;

@@ -3,6 +3,7 @@
 mod error;
 mod figures;
 mod perf;
+mod seconds;
 mod talk;
 
 use std::{
@@ -23,12 +24,11 @@ use sennit_load::selfcheck::Check;
 
 use super::{
     emulation::Emulation,
-    fec::Symbols,
     load::Load,
     perf::Caller,
     probe::Probes,
     profile::Profile,
-    report::{Handshakes, Report, RoundTrips},
+    report::{Handshakes, Report},
     requests::Asker,
     second::{self, Far, Second},
     selfcheck,
@@ -37,7 +37,7 @@ use super::{
     tls::{self, Exchange, Pin},
     visits::Visits,
     wire::{self, Network, Wire},
-    words::{Answer, Ask, Lines, Plan, Side, Tick},
+    words::{Answer, Ask, Lines, Plan, Side},
 };
 
 /// What the round trip is without load, is looked at for so long.
@@ -306,50 +306,6 @@ impl<'a, N: Network> Client<'a, N> {
         })
     }
 
-    /// What has arrived here and counts.
-    fn arrived(&mut self, now: Instant) -> u64 {
-        let here = self.load.tick(now).bytes;
-        let Some([up, down]) = self.perf.as_ref().map(Caller::bytes) else {
-            return here;
-        };
-        let tick = Tick {
-            bytes: up.unwrap_or(0),
-            complete: self.is_complete(),
-            ..Tick::default()
-        };
-        self.far.hear(tick, now);
-        down.unwrap_or(0)
-    }
-
-    /// The time since `from`, in which so many bytes arrived here that count.
-    fn second(&mut self, begun: Instant, from: Instant, bytes: u64) -> Second {
-        let (now, plan) = (self.net.now(), &self.options.plan);
-        let counted = self.counted(begun);
-        let span = now.saturating_duration_since(from.max(counted));
-        let counts = |wanted: bool| wanted && span > second::SHORTEST;
-        let probes = self.probes.as_ref();
-        let trips = probes.map(|probes| probes.answered_between(from, now));
-        let probes = probes.map(|probes| probes.between(from, now));
-        let probes = probes.unwrap_or_default();
-        let (here, there) = (self.load.symbols(), self.far.symbols());
-        let protects = |wanted: bool| wanted && plan.fec.is_some();
-        Second {
-            schema: second::SCHEMA.into(),
-            elapsed_seconds: now.saturating_duration_since(begun).as_secs_f64(),
-            seconds: now.saturating_duration_since(from).as_secs_f64(),
-            up_bits_per_second: self.far.rate(counted).filter(|_| counts(plan.up)),
-            down_bits_per_second: counts(plan.down)
-                .then(|| bytes as f64 * 8.0 / span.as_secs_f64()),
-            rtt: trips.unwrap_or_default(),
-            probes: probes.sent,
-            unanswered: probes.lost,
-            up_fec: protects(plan.up).then(|| Symbols::of_way(here, there)),
-            down_fec: protects(plan.down).then(|| Symbols::of_way(there, here)),
-            round: None,
-            configuration: None,
-        }
-    }
-
     /// Whether all bytes have arrived that were to arrive.
     fn is_complete(&self) -> bool {
         let plan = &self.options.plan;
@@ -442,22 +398,6 @@ impl<'a, N: Network> Client<'a, N> {
         let newest = self.probes.as_ref().and_then(Probes::newest);
         let drain = (newest.unwrap_or_default() * DRAIN_TRIPS + DRAIN).min(LONGEST_DRAIN);
         self.pump(ended + drain, |_| None::<()>).map(drop)
-    }
-
-    /// Those of probes before the load, and while it ran and counted.
-    fn round_trips(&self, quiet: Range<Instant>, loaded: Range<Instant>) -> RoundTrips {
-        let trips = |span: Range<Instant>| {
-            let probes = self.probes.as_ref();
-            probes
-                .map(|probes| probes.between(span.start, span.end))
-                .unwrap_or_default()
-        };
-        let (idle, loaded) = (trips(quiet), trips(loaded));
-        RoundTrips {
-            idle_histogram: idle.histogram,
-            loaded_histogram: loaded.histogram,
-            ..RoundTrips::new(idle.times, loaded.times, loaded.sent, loaded.lost)
-        }
     }
 
     /// Says goodbye, if there is somebody.

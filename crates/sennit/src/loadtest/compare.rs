@@ -76,7 +76,7 @@ pub struct Comparison {
     /// Whether somebody ended it before all rounds were whole.
     #[serde(default)]
     pub interrupted: bool,
-    /// Decides orders.
+    /// Decides orders, and what happens by chance in each round.
     pub seed: u64,
     /// What was found.
     pub lines: Vec<Line>,
@@ -97,14 +97,18 @@ impl Draws {
         Self(seed)
     }
 
-    /// A number below `bound`, which is at least one.
-    pub fn below(&mut self, bound: usize) -> usize {
+    /// Any number, such as the seed of something else.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        ((u128::from(mixed) * bound as u128) >> 64) as usize
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is at least one.
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.number()) * bound as u128) >> 64) as usize
     }
 
     /// The numbers below `count` in some order.

@@ -100,7 +100,7 @@ impl Emulation {
 
     /// A packet that goes on to the socket by now.
     pub(super) fn leave_up(&mut self, now: Instant) -> Option<(BareTransmit, Vec<u8>)> {
-        let (due, packet) = next(&mut self.up, now)?;
+        let (due, packet) = self.up.poll_arrival(now)?;
         self.late.note(now.saturating_duration_since(due));
         Some(packet)
     }
@@ -122,7 +122,7 @@ impl Emulation {
 
     /// A packet that has arrived by now: at the time at which it should have.
     pub(super) fn leave_down(&mut self, now: Instant) -> Option<(BareReceived, BytesMut)> {
-        let (due, (from, data)) = next(&mut self.down, now)?;
+        let (due, (from, data)) = self.down.poll_arrival(now)?;
         self.late.note(now.saturating_duration_since(due));
         let from = BareReceived {
             arrived: due,
@@ -187,15 +187,5 @@ fn passed(counters: &Counters) -> Passed {
         left: counters.delivered,
         lost: counters.dropped_loss,
         overflowed: counters.dropped_queue,
-    }
-}
-
-/// The next packet that comes out by now, and when it does.
-pub(super) fn next<P>(link: &mut Link<P>, now: Instant) -> Option<(Instant, P)> {
-    loop {
-        let at = link.poll_timeout().filter(|at| *at <= now)?;
-        if let Some(packet) = link.poll_output(at) {
-            return Some((at, packet));
-        }
     }
 }

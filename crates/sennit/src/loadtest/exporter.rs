@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::{fec::Symbols, second::Second};
+use super::{fec::Symbols, lately::Lately, second::Second};
 
 /// A scraper that says nothing for so long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -137,8 +137,32 @@ fn page(second: Option<&Second>) -> String {
         "Probes of these that are not answered yet.",
         &[("", Some(second.unanswered as f64))],
     );
+    let ended = [
+        ("request", "Requests", second.requests),
+        ("handshake", "Handshakes", second.handshakes),
+    ];
+    for (name, what, lately) in ended {
+        write_ended(&mut page, (name, what), lately);
+    }
     write_symbols(&mut page, second);
     page
+}
+
+/// What ended in the last second, if anything of the kind is measured.
+fn write_ended(page: &mut String, (name, what): (&str, &str), lately: Option<Lately>) {
+    let Some(lately) = lately else { return };
+    let counts = [
+        ("{result=\"done\"}", Some(lately.done as f64)),
+        ("{result=\"failed\"}", Some(lately.failed as f64)),
+    ];
+    let ended = format!("{what} that ended in the last second.");
+    write(page, "gauge", &format!("{name}s"), &ended, &counts);
+    let times = [
+        ("{quantile=\"0.5\"}", lately.p50_seconds),
+        ("{quantile=\"0.95\"}", lately.p95_seconds),
+    ];
+    let long = format!("{what} that were done in the last second took so long.");
+    write(page, "gauge", &format!("{name}_seconds"), &long, &times);
 }
 
 /// One that counts, as a number of some symbols.
@@ -238,6 +262,12 @@ mod tests {
                 recovered: 7,
                 ..Symbols::default()
             }),
+            requests: Some(Lately {
+                done: 7,
+                p95_seconds: Some(0.5),
+                ..Lately::default()
+            }),
+            handshakes: None,
             round: None,
             configuration: None,
         });
@@ -255,6 +285,13 @@ mod tests {
             "{body}"
         );
         assert!(!body.contains("direction=\"up\""), "{body}");
+        for part in [
+            "sennit_test_requests{result=\"done\"} 7\n",
+            "sennit_test_request_seconds{quantile=\"0.95\"} 0.5\n",
+        ] {
+            assert!(body.contains(part), "{body}");
+        }
+        assert!(!body.contains("test_handshake"), "{body}");
         let other = ask(exporter.address(), "GET / HTTP/1.1\r\n\r\n");
         assert!(other.starts_with("HTTP/1.1 404 "), "{other}");
         let post = ask(exporter.address(), "POST /metrics HTTP/1.1\r\n\r\n");

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use protection::{Receiving, Sending};
 use sennit_engine::{BareEvent, BareStats, Stream};
 use sennit_fec::Fec;
+use sennit_linux::waits::{Spent, Waits};
 use sennit_load::{Arrivals, Schedule};
 pub(super) use tally::Tally;
 
@@ -72,12 +73,22 @@ struct Run {
     /// Payload bytes that may still be written, if they are limited.
     left: Option<u64>,
     tally: Tally,
-    /// CPU time of the thread at the start.
-    cpu: Option<Duration>,
-    /// The same when the load was stopped.
-    cpu_stopped: Option<Duration>,
+    /// What the thread spends, from the start on.
+    waits: Option<Waits>,
+    /// What it had spent when the load was stopped.
+    spent: Option<Spent>,
     /// The warm-up is over.
     counts: bool,
+}
+
+impl Run {
+    /// What the thread spent until the load was stopped, or until now.
+    fn spent(&mut self) -> Option<Spent> {
+        if self.spent.is_none() {
+            self.spent = self.waits.as_mut().and_then(|waits| waits.spent().ok());
+        }
+        self.spent
+    }
 }
 
 impl Load {
@@ -88,7 +99,7 @@ impl Load {
             fec: fec.unwrap_or(Fec::Off),
             block: Bytes::from(vec![0x5a; BLOCK]),
             members: BTreeMap::new(),
-            memory: Memory::before(),
+            memory: Memory::before(plan.connections),
             run: None,
             ready: BTreeSet::new(),
             roomy: BTreeSet::new(),
@@ -129,8 +140,8 @@ impl Load {
             turn: 0,
             left: self.plan.bytes,
             tally: Tally::new(&self.plan, now),
-            cpu: tally::cpu(),
-            cpu_stopped: None,
+            waits: Waits::of_this_thread().ok(),
+            spent: None,
             counts: self.plan.warmup_seconds <= 0.0,
         });
         self.begin_due(quic, now);
@@ -232,7 +243,7 @@ impl Load {
     /// Nothing more is sent.
     pub(super) fn stop(&mut self, quic: &mut dyn Stack) {
         if let Some(run) = &mut self.run {
-            run.cpu_stopped = run.cpu_stopped.or_else(tally::cpu);
+            run.spent();
         }
         if let Some(run) = self.run.as_mut().filter(|run| run.sends) {
             run.sends = false;
@@ -397,6 +408,7 @@ impl Load {
         now: Instant,
     ) -> Side {
         self.look(quic);
+        let spent = self.run.as_mut().and_then(Run::spent);
         let Some(run) = &self.run else {
             return Side {
                 stack: quic.name(),
@@ -416,8 +428,6 @@ impl Load {
                 |member: &Member| number(&member.after).saturating_sub(number(&member.before));
             members.clone().map(grown).sum()
         };
-        let cpu = run.cpu.zip(run.cpu_stopped.or_else(tally::cpu));
-        let cpu = cpu.map(|(from, to)| to.saturating_sub(from));
         Side {
             received: Received {
                 messages: (self.plan.message_bytes.is_some())
@@ -430,7 +440,9 @@ impl Load {
                 lost: of_all(|stats| stats.lost_packets),
                 controllers: self.controllers(),
             },
-            cpu_seconds: cpu.map(|time| time.as_secs_f64()),
+            cpu_seconds: spent.map(|spent| spent.ran.as_secs_f64()),
+            cpu_waited_seconds: spent.map(|spent| spent.waited.as_secs_f64()),
+            other_tests: None,
             elapsed_seconds: now.saturating_duration_since(run.start).as_secs_f64(),
             memory: self.memory,
             stack: quic.name(),

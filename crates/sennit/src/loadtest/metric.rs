@@ -174,10 +174,16 @@ pub const METRICS: &[Metric] = &[
         |r| {
             worst(r, |way| match &way.messages {
                 Some(messages) => Some(messages.loss_ratio),
-                None => (way.sent_packets > 0)
-                    .then(|| way.lost_packets as f64 / way.sent_packets as f64),
+                None => way.lost_ratio(),
             })
         },
+    ),
+    metric(
+        "unsent",
+        Unit::Ratio,
+        false,
+        "payload that was due by the rate and did not leave",
+        |r| worst(r, |way| Some(way.unsent?.ratio)),
     ),
     metric(
         "residual_loss",
@@ -292,6 +298,13 @@ pub const METRICS: &[Metric] = &[
         |r| r.requests.as_ref()?.latency.p50_seconds,
     ),
     metric(
+        "p95_latency",
+        Unit::Time,
+        false,
+        "95 % of these times are shorter",
+        |r| r.requests.as_ref()?.latency.p95_seconds,
+    ),
+    metric(
         "p99_latency",
         Unit::Time,
         false,
@@ -311,6 +324,33 @@ pub const METRICS: &[Metric] = &[
         true,
         "handshakes that were complete, a second",
         |r| r.handshakes.as_ref().map(|visits| visits.per_second),
+    ),
+    metric(
+        "p50_handshakes",
+        Unit::Time,
+        false,
+        "median of handshakes over and over",
+        |r| r.handshakes.as_ref()?.time.p50_seconds,
+    ),
+    metric(
+        "p95_handshakes",
+        Unit::Time,
+        false,
+        "95 % of handshakes over and over are shorter",
+        |r| r.handshakes.as_ref()?.time.p95_seconds,
+    ),
+    metric(
+        "failed",
+        Unit::Plain,
+        false,
+        "requests and handshakes that failed",
+        |r| {
+            let requests = r.requests.as_ref().map(|it| it.failed);
+            let handshakes = r.handshakes.as_ref().map(|it| it.failed);
+            let kinds = [requests, handshakes];
+            let measured = kinds.iter().any(Option::is_some);
+            measured.then(|| kinds.into_iter().flatten().sum::<u64>() as f64)
+        },
     ),
     metric(
         "rpm",
@@ -339,6 +379,20 @@ pub const METRICS: &[Metric] = &[
         false,
         "processor time for a connection, there",
         |r| of_connection(r, r.cpu.server_seconds),
+    ),
+    metric(
+        "client_wait",
+        Unit::Time,
+        false,
+        "time for which the thread waited for a processor, here",
+        |r| r.cpu.client_waited_seconds,
+    ),
+    metric(
+        "server_wait",
+        Unit::Time,
+        false,
+        "time for which the thread waited for a processor, there",
+        |r| r.cpu.server_waited_seconds,
     ),
     metric(
         "client_memory",
@@ -386,7 +440,9 @@ mod tests {
 
     use super::*;
     use crate::loadtest::fec::{FecFigures, Symbols};
+    use crate::loadtest::report::Unsent;
     use crate::loadtest::requests::RequestFigures;
+    use crate::loadtest::visits::VisitFigures;
 
     /// A test that went both ways, and nothing arrived upward.
     fn half_dead() -> Report {
@@ -408,6 +464,7 @@ mod tests {
                 ..ArrivalFigures::default()
             }),
             fec: None,
+            unsent: None,
             sent_packets: 100,
             lost_packets: 1,
             controllers: Vec::new(),
@@ -488,6 +545,28 @@ mod tests {
         assert_eq!(of("goodput", &report), None);
         report.requests = Some(RequestFigures::default());
         assert!(of("goodput", &report).is_some());
+    }
+
+    #[test]
+    fn what_failed_and_what_never_left_can_be_bounded() {
+        let mut report = half_dead();
+        assert_eq!(of("failed", &report), None);
+        assert_eq!(of("unsent", &report), None);
+        report.requests = Some(RequestFigures {
+            failed: 2,
+            ..RequestFigures::default()
+        });
+        report.handshakes = Some(VisitFigures {
+            failed: 3,
+            ..VisitFigures::default()
+        });
+        for (way, left) in [(&mut report.up, 100), (&mut report.down, 75)] {
+            let way = way.as_mut().expect("both were asked for");
+            way.unsent = Some(Unsent::new(100, left));
+        }
+
+        assert_eq!(of("failed", &report), Some(5.0));
+        assert_eq!(of("unsent", &report), Some(0.25), "of the worse direction");
     }
 
     #[test]

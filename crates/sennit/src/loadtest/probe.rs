@@ -81,11 +81,11 @@ impl Probes {
 
     /// Of the probes that left from `from` to `to`.
     pub(super) fn between(&self, from: Instant, to: Instant) -> RoundTrips {
-        let within = self.sent.iter().zip(&self.answered);
-        let within = within.filter(|(sent, _)| (from..to).contains(*sent));
-        let (mut times, mut sent, mut lost) = (Times::default(), 0, 0);
-        for (_, answered) in within {
-            sent += 1;
+        // They left in order of time.
+        let [first, end] = [from, to].map(|at| self.sent.partition_point(|sent| *sent < at));
+        let within = &self.answered[first..end.max(first)];
+        let (mut times, mut lost) = (Times::default(), 0);
+        for answered in within {
             match answered {
                 Some((_, trip)) => times.note(*trip),
                 None => lost += 1,
@@ -94,7 +94,7 @@ impl Probes {
         RoundTrips {
             times: times.figures(),
             histogram: times.buckets(),
-            sent,
+            sent: within.len() as u64,
             lost,
         }
     }

@@ -3,16 +3,16 @@
 //! Bytes are bytes, times seconds, shares ratios; a rate says so in its name. `null` means that it
 //! was not measured.
 
-use std::fmt::{self, Display};
+mod summary;
 
 use sennit_load::{ArrivalFigures, Bins, Bucket, TimeFigures};
 use serde::{Deserialize, Serialize};
 
 use super::{
     client::TestError,
-    emulation::{Emulated, Passed},
+    emulation::Emulated,
     fec::FecFigures,
-    requests::{RequestFigures, Requests},
+    requests::RequestFigures,
     responsiveness::Responsiveness,
     stack::StackName,
     visits::VisitFigures,
@@ -23,10 +23,17 @@ use super::{
 pub const SCHEMA: &str = "sennit.test/1";
 
 /// From so many connections on their memory can be told from that of everything else.
-const ENOUGH: u16 = 50;
+pub(super) const ENOUGH: u16 = 50;
 
 /// Above this share of a processor the thread of an end was the limit.
 const BUSY: f64 = 0.9;
+
+/// From this share of the time on in which the thread of an end waits for a processor, other work
+/// on its machine may have been the limit.
+const KEPT_WAITING: f64 = 0.05;
+
+/// From this share of what was due on it is told that it did not leave: goodput is true to 1 %.
+const MISSED: f64 = 0.01;
 
 /// Seconds that a test lasts at least for a share of a processor to mean something: the kernel
 /// brings the account of a running thread up to date at its ticks, which are up to 10 ms apart.
@@ -67,6 +74,9 @@ pub struct Report {
     pub handshake: Handshakes,
     /// CPU time of each end's thread while the load ran.
     pub cpu: Cpu,
+    /// Other tests that the server served while this one ran; `None` if it does not tell.
+    #[serde(default)]
+    pub other_tests: Option<u64>,
     /// The link that was emulated under the client's socket, if one was.
     pub emulated: Option<Emulated>,
     /// Requests and their answers, if some were asked for.
@@ -104,12 +114,28 @@ pub struct Way {
     pub messages: Option<ArrivalFigures>,
     /// Error correction of them, if they were protected; what it brought back is in the goodput.
     pub fec: Option<FecFigures>,
-    /// QUIC packets that the sender sent.
+    /// What was due by the rate that was asked for and did not leave; `None` without a rate, and if
+    /// an end did not tell what it did.
+    #[serde(default)]
+    pub unsent: Option<Unsent>,
+    /// QUIC packets that the sender sent; none if it does not tell.
     pub sent_packets: u64,
     /// QUIC packets that the sender took for lost.
     pub lost_packets: u64,
     /// Congestion controllers that ran at the sender's end.
     pub controllers: Vec<String>,
+}
+
+/// Payload that was due by a rate while the load counted, and did not leave its sender. Of streams,
+/// which keep what was written, it is what had not arrived by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Unsent {
+    /// Bytes that were due.
+    pub due_bytes: u64,
+    /// Bytes of these that did not leave.
+    pub bytes: u64,
+    /// These over those that were due.
+    pub ratio: f64,
 }
 
 /// Round trips by the times at which packets left and arrived, without what the server kept them.
@@ -127,12 +153,28 @@ pub struct RoundTrips {
     pub idle_histogram: Vec<Bucket>,
     /// Those while it ran.
     pub loaded_histogram: Vec<Bucket>,
+    /// How they went while it ran, in order of time.
+    #[serde(default)]
+    pub moments: Vec<Moment>,
     /// P95 − P50 while the load ran.
     pub jitter_seconds: Option<f64>,
     /// Median under load, less the median before.
     pub added_delay_seconds: Option<f64>,
     /// Mean under load over the least before, less one.
     pub bufferbloat_factor: Option<f64>,
+}
+
+/// Probes that left within a second, or a little more of a test of many minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Its middle, from the end of the warm-up on.
+    pub at_seconds: f64,
+    /// Half of its round trips were shorter; `None` if no probe was answered.
+    pub p50_seconds: Option<f64>,
+    /// The longest.
+    pub max_seconds: Option<f64>,
+    /// Probes that were never answered.
+    pub lost: u64,
 }
 
 /// Handshakes, one of each.
@@ -155,6 +197,12 @@ pub struct Cpu {
     pub client_seconds: Option<f64>,
     /// Of the server's thread, for all of its clients.
     pub server_seconds: Option<f64>,
+    /// For so long the client's thread waited for a processor that others had.
+    #[serde(default)]
+    pub client_waited_seconds: Option<f64>,
+    /// For so long the server's did; `None` if it does not tell.
+    #[serde(default)]
+    pub server_waited_seconds: Option<f64>,
 }
 
 /// Memory of a process that its connections took, over their number.
@@ -181,6 +229,15 @@ impl PerConnection {
     }
 }
 
+impl Way {
+    /// Part of its packets that the sender took for lost; `None` if it does not tell.
+    #[must_use]
+    pub fn lost_ratio(&self) -> Option<f64> {
+        let (lost, sent) = (self.lost_packets as f64, self.sent_packets as f64);
+        (self.sent_packets > 0).then(|| lost / sent)
+    }
+}
+
 impl RoundTrips {
     /// Of probes before and while the load ran.
     #[must_use]
@@ -194,6 +251,7 @@ impl RoundTrips {
                 .map(|(mean, least)| mean / least - 1.0),
             idle_histogram: Vec::new(),
             loaded_histogram: Vec::new(),
+            moments: Vec::new(),
             idle,
             loaded,
             probes,
@@ -203,26 +261,66 @@ impl RoundTrips {
 }
 
 impl Cpu {
-    /// Which ends were busy all the time.
+    /// Which ends were busy all the time, or had to wait for a processor.
     #[must_use]
     pub fn notes(&self, seconds: f64) -> Vec<String> {
         if seconds < SHORTEST_SHARE {
             return Vec::new();
         }
-        let ends = [
-            ("this machine", self.client_seconds),
-            ("the server", self.server_seconds),
-        ];
-        let busy = |(end, cpu): &(&str, Option<f64>)| {
-            let share = (*cpu)? / seconds;
-            (share > BUSY).then(|| {
+        let note = |end: &str, ran: Option<f64>, waited: Option<f64>| {
+            let [ran, waited] = [ran, waited].map(|time| time.unwrap_or(0.0) / seconds);
+            if ran > BUSY {
+                let percent = ran * 100.0;
+                return Some(format!(
+                    "{end} used {percent:.0} % of a processor for its only thread: the network may carry more"
+                ));
+            }
+            let percent = waited * 100.0;
+            (waited >= KEPT_WAITING).then(|| {
                 format!(
-                    "{end} used {:.0} % of a processor for its only thread: the network may carry more",
-                    share * 100.0
+                    "{end} had its thread wait for a processor for {percent:.0} % of the time, as other work \
+                     had it: the network may carry more"
                 )
             })
         };
-        ends.iter().filter_map(busy).collect()
+        let ends = [
+            note(
+                "this machine",
+                self.client_seconds,
+                self.client_waited_seconds,
+            ),
+            note(
+                "the server",
+                self.server_seconds,
+                self.server_waited_seconds,
+            ),
+        ];
+        ends.into_iter().flatten().collect()
+    }
+}
+
+impl Unsent {
+    /// Of so many bytes that were due some left.
+    #[must_use]
+    pub fn new(due_bytes: u64, left_bytes: u64) -> Self {
+        let bytes = due_bytes.saturating_sub(left_bytes);
+        Self {
+            due_bytes,
+            bytes,
+            ratio: bytes as f64 / due_bytes.max(1) as f64,
+        }
+    }
+
+    /// That less was offered to the network than was asked for, if it was much less.
+    #[must_use]
+    pub fn note(&self, way: &str) -> Option<String> {
+        let percent = self.ratio * 100.0;
+        (self.ratio >= MISSED).then(|| {
+            format!(
+                "{way}: {percent:.1} % of the payload that was due by the rate had not left at the end: \
+                 there was no room for it, and no figure of loss holds it"
+            )
+        })
     }
 }
 
@@ -235,69 +333,6 @@ pub struct Outcome {
     pub measured: Option<f64>,
     /// Whether it is within the bound; what was not measured is not.
     pub passed: bool,
-}
-
-impl Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan {
-            connections,
-            ref congestion,
-            ..
-        } = self.plan;
-        let load = self.plan.load();
-        let server = &self.server;
-        writeln!(
-            f,
-            "{server}: {connections} connection(s), {load}, congestion control {congestion}"
-        )?;
-        self.write_stacks(f)?;
-        for (name, way) in [("up", &self.up), ("down", &self.down)] {
-            if let Some(way) = way {
-                way.write(name, f)?;
-            }
-        }
-        self.rtt.write(f)?;
-        self.handshake.write(f)?;
-        self.write_questions(f)?;
-        if let Some(emulated) = &self.emulated {
-            emulated.write(f)?;
-        }
-        let cpu = [self.cpu.client_seconds, self.cpu.server_seconds]
-            .map(|time| shared_by(time, connections));
-        writeln!(f, "cpu        client {}, server {}", cpu[0], cpu[1])?;
-        for (end, memory) in [
-            ("client", self.client_memory),
-            ("server", self.server_memory),
-        ] {
-            if let (Some(idle), Some(loaded)) = (memory.idle_bytes, memory.loaded_bytes) {
-                let [idle, loaded] = [idle, loaded].map(|bytes| bytes / 1e3);
-                writeln!(
-                    f,
-                    "memory     {end}: {idle:.1} KB a connection idle, {loaded:.1} KB under load"
-                )?;
-            }
-        }
-        self.gates
-            .iter()
-            .try_for_each(|gate| writeln!(f, "gate       {gate}"))?;
-        self.notes
-            .iter()
-            .try_for_each(|note| writeln!(f, "note: {note}"))
-    }
-}
-
-impl Plan {
-    /// What each connection carries.
-    pub(super) fn load(&self) -> String {
-        match (self.message_bytes, self.requests, self.streams) {
-            (Some(bytes), ..) => format!("messages of {bytes} bytes{}", self.protection()),
-            (None, Some(Requests { concurrency, .. }), 0) => {
-                format!("{concurrency} request(s) at a time each")
-            }
-            (None, None, 0) => "no load".to_owned(),
-            (None, _, streams) => format!("{streams} stream(s) each"),
-        }
-    }
 }
 
 impl Report {
@@ -316,180 +351,6 @@ impl Report {
             broken: Some(error),
             ..self
         }
-    }
-
-    /// Only a run by another stack than ours is worth a line.
-    fn write_stacks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stacks = [Some(self.client_stack), self.server_stack];
-        if !stacks.contains(&Some(StackName::Quinn)) {
-            return Ok(());
-        }
-        let [client, server] =
-            stacks.map(|stack| stack.map_or("not told".into(), |it| it.to_string()));
-        writeln!(f, "stack      client {client}, server {server}")
-    }
-
-    fn write_questions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |times: &TimeFigures| {
-            let times = [times.p50_seconds, times.p95_seconds, times.p99_seconds];
-            let [middle, slow, slowest] = times.map(millis);
-            format!("p50 {middle}, p95 {slow}, p99 {slowest}")
-        };
-        if let Some(requests) = &self.requests {
-            let RequestFigures {
-                answers_per_second,
-                unanswered,
-                latency,
-                ..
-            } = requests;
-            let latency = line(latency);
-            writeln!(
-                f,
-                "requests   {answers_per_second:.1} answered a second, {unanswered} not; {latency}"
-            )?;
-        }
-        if let Some(visits) = &self.handshakes {
-            let (rate, failed, time) = (visits.per_second, visits.failed, line(&visits.time));
-            writeln!(f, "handshakes {rate:.1} a second, {failed} failed; {time}")?;
-        }
-        let Some(found) = &self.responsiveness else {
-            return Ok(());
-        };
-        writeln!(
-            f,
-            "responsive {:.0} round trips a minute (new connections {:.0}, those of the load {:.0}; worst 5 % {:.0}), confidence {}",
-            found.rpm,
-            found.foreign_rpm,
-            found.loaded_rpm,
-            found.worst_rpm,
-            found.confidence.word()
-        )
-    }
-}
-
-impl Way {
-    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mbit = self.goodput_bits_per_second / 1e6;
-        write!(f, "{name:10} {mbit:.2} Mbit/s over {:.2} s", self.seconds)?;
-        // A sender of another stack does not say.
-        if self.sent_packets > 0 {
-            let lost = self.lost_packets as f64 / self.sent_packets as f64 * 100.0;
-            let what = match self.messages {
-                Some(_) => "lost",
-                None => "sent again",
-            };
-            write!(f, ", {lost:.2} % of packets {what}")?;
-        }
-        if let Some(fairness) = self.fairness.filter(|_| self.flows > 1) {
-            write!(f, ", fairness {fairness:.3} over {} flows", self.flows)?;
-        }
-        if !self.controllers.is_empty() {
-            write!(f, " ({})", self.controllers.join(", "))?;
-        }
-        writeln!(f)?;
-        let Some(messages) = &self.messages else {
-            return Ok(());
-        };
-        let ArrivalFigures {
-            sent,
-            lost,
-            loss_ratio,
-            reordered,
-            ipdv,
-            ..
-        } = messages;
-        writeln!(
-            f,
-            "  messages {sent} sent, {lost} lost ({:.2} %), {reordered} out of order, ipdv p95 {}",
-            loss_ratio * 100.0,
-            millis(ipdv.p95_seconds)
-        )?;
-        self.fec.as_ref().map_or(Ok(()), |fec| write!(f, "{fec}"))
-    }
-}
-
-impl RoundTrips {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |times: &TimeFigures| {
-            let [least, middle, slow, slowest] = [
-                times.min_seconds,
-                times.p50_seconds,
-                times.p95_seconds,
-                times.p99_seconds,
-            ]
-            .map(millis);
-            format!("least {least}, p50 {middle}, p95 {slow}, p99 {slowest}")
-        };
-        writeln!(f, "rtt idle   {}", line(&self.idle))?;
-        let (probes, lost) = (self.probes, self.lost);
-        writeln!(
-            f,
-            "rtt loaded {}; {lost} of {probes} probes lost",
-            line(&self.loaded)
-        )?;
-        let factor = self.bufferbloat_factor;
-        let factor = factor.map_or("-".into(), |factor| format!("{factor:.2}"));
-        let added = millis(self.added_delay_seconds);
-        writeln!(
-            f,
-            "added      {added} under load, bufferbloat factor {factor}"
-        )
-    }
-}
-
-impl Handshakes {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, classic, resumed, early] = [
-            self.post_quantum_seconds,
-            self.classic_seconds,
-            self.resumed_seconds,
-            self.zero_rtt_answer_seconds,
-        ]
-        .map(millis);
-        writeln!(
-            f,
-            "handshake  post-quantum {first}, classic {classic}, resumed {resumed}; 0-RTT answer {early}"
-        )
-    }
-}
-
-impl Emulated {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let late = [self.late_p99_seconds, self.late_max_seconds].map(millis);
-        writeln!(
-            f,
-            "emulated   {}; packets late p99 {}, most {}",
-            self.profile, late[0], late[1]
-        )?;
-        for (name, passed) in [("up", self.up), ("down", self.down)] {
-            let Passed {
-                entered,
-                lost,
-                overflowed,
-                ..
-            } = passed;
-            writeln!(
-                f,
-                "  {name:8} {entered} packets entered, {lost} lost by chance, {overflowed} found the queue full"
-            )?;
-        }
-        Ok(())
-    }
-}
-
-fn millis(seconds: Option<f64>) -> String {
-    seconds.map_or("-".into(), |seconds| format!("{:.2} ms", seconds * 1e3))
-}
-
-/// Time of a processor that so many connections took.
-fn shared_by(time: Option<f64>, connections: u16) -> String {
-    let Some(seconds) = time else {
-        return "-".into();
-    };
-    let of_each = millis(Some(seconds / f64::from(connections.max(1))));
-    match connections {
-        0 | 1 => format!("{seconds:.2} s"),
-        _ => format!("{seconds:.2} s ({of_each} a connection)"),
     }
 }
 
@@ -512,6 +373,7 @@ impl Report {
             rtt: RoundTrips::default(),
             handshake: Handshakes::default(),
             cpu: Cpu::default(),
+            other_tests: None,
             emulated: None,
             requests: None,
             handshakes: None,
@@ -560,10 +422,47 @@ mod tests {
         let cpu = Cpu {
             client_seconds: Some(7.8),
             server_seconds: Some(2.0),
+            server_waited_seconds: Some(0.1),
+            ..Cpu::default()
         };
         let notes = cpu.notes(8.0);
         assert_eq!(notes.len(), 1);
         assert!(notes[0].starts_with("this machine used 98 %"), "{notes:?}");
         assert!(cpu.notes(0.003).is_empty(), "too short to tell");
+    }
+
+    /// A neighbour that takes half of the processor hides how busy the thread would be.
+    #[test]
+    fn an_end_that_waited_for_a_processor_is_named() {
+        let cpu = Cpu {
+            client_seconds: Some(4.0),
+            client_waited_seconds: Some(3.2),
+            server_seconds: Some(2.0),
+            server_waited_seconds: Some(0.5),
+        };
+
+        let notes = cpu.notes(8.0);
+
+        let [here, there] = &notes[..] else {
+            panic!("both waited: {notes:?}");
+        };
+        assert!(
+            here.starts_with("this machine had its thread wait for a processor for 40 %"),
+            "{here}"
+        );
+        assert!(there.starts_with("the server had its thread"), "{there}");
+    }
+
+    #[test]
+    fn what_did_not_leave_is_told_from_a_hundredth_on() {
+        let much = Unsent::new(1000, 625);
+        assert_eq!((much.bytes, much.ratio), (375, 0.375));
+        let note = much.note("down").expect("it is much");
+        assert!(note.starts_with("down: 37.5 % of the payload"), "{note}");
+
+        for left in [995, 1000, 1010] {
+            assert_eq!(Unsent::new(1000, left).note("down"), None, "{left}");
+        }
+        assert_eq!(Unsent::new(0, 0).ratio, 0.0);
     }
 }

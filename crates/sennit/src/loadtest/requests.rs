@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{responsiveness::with_waiting, stack::Stack};
+use super::{
+    lately::{Lately, Recent},
+    responsiveness::with_waiting,
+    stack::Stack,
+};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use sennit_engine::{ConnId, Stream};
 use sennit_load::{Bucket, Schedule, TimeFigures, Times};
@@ -46,6 +50,9 @@ pub struct RequestFigures {
     pub answered: u64,
     /// Requests that were due and had no complete answer at the end.
     pub unanswered: u64,
+    /// Requests that were refused, and answers that broke off, in the time that counts.
+    #[serde(default)]
+    pub failed: u64,
     /// Answers over the time that counts.
     pub answers_per_second: f64,
     /// From when a request was due until its answer was complete, or until the end, if it had
@@ -62,7 +69,7 @@ pub(super) struct Asker {
     members: Vec<ConnId>,
     /// How many each connection waits for.
     open: BTreeMap<ConnId, u16>,
-    asked: BTreeMap<(ConnId, Stream), Instant>,
+    asked: BTreeMap<(ConnId, Stream), Asked>,
     /// What is left to write of requests that found no room for all of it.
     unwritten: BTreeMap<(ConnId, Stream), Bytes>,
     schedule: Option<Schedule>,
@@ -77,8 +84,17 @@ pub(super) struct Asker {
     unanswered: Vec<(Instant, Duration)>,
     /// Requests that were due and were not even kept.
     unasked: u64,
+    failed: u64,
+    recent: Recent,
     bytes: u64,
     asks: bool,
+}
+
+/// A request that waits for its answer.
+struct Asked {
+    due: Instant,
+    /// Bytes of the answer that have not come.
+    left: usize,
 }
 
 impl Asker {
@@ -109,6 +125,8 @@ impl Asker {
             timed: Vec::new(),
             unanswered: Vec::new(),
             unasked: 0,
+            failed: 0,
+            recent: Recent::default(),
             bytes: 0,
             asks: true,
         }
@@ -125,7 +143,8 @@ impl Asker {
         self.take_due(now);
         self.asks = false;
         let waits = |due: &Instant| (now, now.saturating_duration_since(*due));
-        let all = self.asked.values().chain(&self.waiting);
+        let asked = self.asked.values().map(|asked| &asked.due);
+        let all = asked.chain(&self.waiting);
         self.unanswered = all.map(waits).collect();
     }
 
@@ -177,7 +196,8 @@ impl Asker {
             return false;
         };
         *open += 1;
-        self.asked.insert((id, stream), due);
+        let left = self.requests.answer_bytes as usize;
+        self.asked.insert((id, stream), Asked { due, left });
         self.unwritten.insert((id, stream), self.request.clone());
         self.write(quic, id, stream);
         true
@@ -208,28 +228,45 @@ impl Asker {
         stream: Stream,
         now: Instant,
     ) -> bool {
-        let Some(&due) = self.asked.get(&(id, stream)) else {
+        let Some(asked) = self.asked.get_mut(&(id, stream)) else {
             return false;
         };
         let mut bytes = 0;
         let over = quic.read(id, stream, &mut |data| bytes += data.len());
+        asked.left = asked.left.saturating_sub(bytes);
+        let (due, left) = (asked.due, asked.left);
         let counts = now >= self.counted_from && self.asks;
         self.bytes += if counts { bytes as u64 } else { 0 };
         if over {
             self.asked.remove(&(id, stream));
-            // The answer to half of a request is none.
-            let counts = counts && self.unwritten.remove(&(id, stream)).is_none();
+            // The answer to half of a request is none, and neither is half of an answer.
+            let is_whole = self.unwritten.remove(&(id, stream)).is_none() && left == 0;
             self.open.entry(id).and_modify(|open| *open -= 1);
             if counts {
-                let time = now.saturating_duration_since(due);
-                self.times.note(time);
-                if self.timed.len() >= 2 * MOST_TIMED {
-                    self.timed.drain(..MOST_TIMED);
-                }
-                self.timed.push((now, time));
+                self.end(due, is_whole, now);
             }
         }
         true
+    }
+
+    /// A request has come to its end in the time that counts, with its answer or without.
+    fn end(&mut self, due: Instant, is_whole: bool, now: Instant) {
+        if !is_whole {
+            self.failed += 1;
+            return self.recent.fail();
+        }
+        let time = now.saturating_duration_since(due);
+        self.times.note(time);
+        self.recent.note(time);
+        if self.timed.len() >= 2 * MOST_TIMED {
+            self.timed.drain(..MOST_TIMED);
+        }
+        self.timed.push((now, time));
+    }
+
+    /// Requests that ended since the last call, and count.
+    pub(super) fn lately(&mut self) -> Lately {
+        self.recent.take()
     }
 
     /// The last times, those among them that were waited for at the end, each with the moment at
@@ -254,6 +291,7 @@ impl Asker {
         RequestFigures {
             answered: answered.count,
             unanswered: self.unanswered.len() as u64 + self.unasked,
+            failed: self.failed,
             answers_per_second: answered.count as f64 / span.as_secs_f64(),
             latency: times.figures(),
             latency_histogram: times.buckets(),
@@ -333,5 +371,32 @@ impl Answerer {
     /// A connection is over.
     pub(super) fn forget(&mut self, id: ConnId) {
         self.answers.retain(|(of, _), _| *of != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_broke_off_is_no_answer_and_is_told() {
+        let now = Instant::now();
+        let requests = Requests {
+            request_bytes: 100,
+            answer_bytes: 1000,
+            concurrency: 1,
+            per_second: None,
+        };
+        let mut asker = Asker::new(requests, Vec::new(), now, now);
+        let later = now + Duration::from_millis(20);
+
+        asker.end(now, true, later);
+        asker.end(now, false, later);
+
+        let found = asker.figures(Duration::from_secs(1));
+        assert_eq!((found.answered, found.failed), (1, 1));
+        assert_eq!(found.latency.count, 1);
+        let told = asker.lately();
+        assert_eq!((told.done, told.failed), (1, 1));
     }
 }

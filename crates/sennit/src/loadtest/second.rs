@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     fec::Symbols,
+    lately::Lately,
     words::{Received, Tick},
 };
 
@@ -40,6 +41,12 @@ pub struct Second {
     pub up_fec: Option<Symbols>,
     /// Error correction from the server to the client.
     pub down_fec: Option<Symbols>,
+    /// Requests that ended in this second; `None` in the warm-up, and without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Lately>,
+    /// Handshakes over and over that ended in this second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Lately>,
     /// The round that it is of, from 1 on, of a test that is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u16>,
@@ -134,21 +141,22 @@ impl Second {
          up_recovered,up_arrived_later,up_unneeded,up_failed,up_malformed,\
          down_sources_sent,down_sources_received,down_repairs_sent,down_repairs_received,\
          down_recovered,down_arrived_later,down_unneeded,down_failed,down_malformed,\
-         round,configuration";
+         round,configuration,\
+         requests_done,requests_failed,requests_p50_seconds,requests_p95_seconds,\
+         handshakes_done,handshakes_failed,handshakes_p50_seconds,handshakes_p95_seconds";
 
     /// A line of a table, without its end.
     #[must_use]
     pub fn row(&self) -> String {
-        let some = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         let fec = [self.up_fec, self.down_fec].into_iter().flat_map(counts);
         let row = [
             self.elapsed_seconds.to_string(),
             self.seconds.to_string(),
-            some(self.up_bits_per_second),
-            some(self.down_bits_per_second),
-            some(self.rtt.p50_seconds),
-            some(self.rtt.p95_seconds),
-            some(self.rtt.max_seconds),
+            known(self.up_bits_per_second),
+            known(self.down_bits_per_second),
+            known(self.rtt.p50_seconds),
+            known(self.rtt.p95_seconds),
+            known(self.rtt.max_seconds),
             self.probes.to_string(),
             self.unanswered.to_string(),
         ];
@@ -158,7 +166,8 @@ impl Second {
                 .unwrap_or_default(),
             quoted(self.configuration.as_deref().unwrap_or_default()),
         ];
-        let fields = row.into_iter().chain(fec).chain(of);
+        let ended = [self.requests, self.handshakes].into_iter().flat_map(ended);
+        let fields = row.into_iter().chain(fec).chain(of).chain(ended);
         fields.collect::<Vec<_>>().join(",")
     }
 }
@@ -169,6 +178,23 @@ fn quoted(text: &str) -> String {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),
     }
+}
+
+/// A field that is empty where nothing is known.
+fn known(value: Option<f64>) -> String {
+    value.map_or(String::new(), |value| value.to_string())
+}
+
+/// What ended, column by column.
+fn ended(lately: Option<Lately>) -> [String; 4] {
+    lately.map_or_else(Default::default, |it| {
+        [
+            it.done.to_string(),
+            it.failed.to_string(),
+            known(it.p50_seconds),
+            known(it.p95_seconds),
+        ]
+    })
 }
 
 /// What was counted of a direction, column by column.
@@ -243,13 +269,20 @@ mod tests {
                 recovered: 7,
                 ..Symbols::default()
             }),
+            requests: Some(Lately {
+                done: 7,
+                failed: 1,
+                p50_seconds: Some(0.02),
+                p95_seconds: Some(0.5),
+            }),
+            handshakes: None,
             round: Some(3),
             configuration: Some("profile=lte".into()),
         };
         let row = second.row();
         assert_eq!(
             row,
-            "2,1,,5000000,,,,50,50,,,,,,,,,,400,0,80,0,7,0,0,0,0,3,profile=lte"
+            "2,1,,5000000,,,,50,50,,,,,,,,,,400,0,80,0,7,0,0,0,0,3,profile=lte,7,1,0.02,0.5,,,,"
         );
         assert_eq!(row.split(',').count(), Second::COLUMNS.split(',').count());
     }

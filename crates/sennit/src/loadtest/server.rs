@@ -31,7 +31,7 @@ use super::{
     stack::{Stack, StackName},
     tls,
     wire::{self, Network, Wire},
-    words::{Answer, Ask, Lines, Plan, line},
+    words::{Answer, Ask, Lines, Plan, Side, line},
 };
 
 /// What a client says is short.
@@ -397,8 +397,7 @@ impl<N: Network> Serving<N> {
             Ask::Join(name) => self.join(id, &name, now).map(|()| Answer::Joined),
             Ask::Echo => Ok(Answer::Echo),
             Ask::Start => {
-                let session = self.sessions.get_mut(&id).ok_or("there is no plan")?;
-                session.start()?;
+                let session = session::start(&mut self.sessions, id)?;
                 let sends = session.plan.down;
                 session.load.start(&mut *self.quic, sends, now);
                 Ok(Answer::Started)
@@ -408,9 +407,11 @@ impl<N: Network> Serving<N> {
                 session.end(now)?;
                 session.load.stop(&mut *self.quic);
                 let span = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                let side = session
-                    .load
-                    .side(&mut *self.quic, Some(messages), span, now);
+                let load = &mut session.load;
+                let side = Side {
+                    other_tests: Some(session.others),
+                    ..load.side(&mut *self.quic, Some(messages), span, now)
+                };
                 Ok(Answer::Done(Box::new(side)))
             }
         }

@@ -10,7 +10,10 @@ use sennit_engine::ConnId;
 use sennit_load::{Bucket, Schedule, TimeFigures, Times};
 use serde::{Deserialize, Serialize};
 
-use super::responsiveness::with_waiting;
+use super::{
+    lately::{Lately, Recent},
+    responsiveness::with_waiting,
+};
 
 /// A newcomer that is not through after so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,11 +32,16 @@ enum Pace {
 pub struct VisitFigures {
     /// Handshakes that were complete in the time that counts.
     pub complete: u64,
-    /// Handshakes that failed, or took too long.
+    /// Handshakes that failed, or took too long, in the time that counts.
     pub failed: u64,
+    /// Handshakes that were not complete at the end.
+    #[serde(default)]
+    pub waiting: u64,
     /// Complete ones over the time that counts.
     pub per_second: f64,
-    /// From the first packet until the client may send.
+    /// From the first packet until the client may send. One that failed counts with the ten seconds
+    /// for which it would have been waited; one that was waited for at the end with the time until
+    /// then, if that is longer than half of the others took.
     pub time: TimeFigures,
     /// Those times one by one, roughly.
     pub time_histogram: Vec<Bucket>,
@@ -55,6 +63,7 @@ pub(super) struct Visits {
     /// Those that were waited for at the end.
     waiting: [Vec<(Instant, Duration)>; 2],
     failed: u64,
+    recent: Recent,
     stopped: bool,
 }
 
@@ -80,6 +89,7 @@ impl Visits {
             in_vain: [Vec::new(), Vec::new()],
             waiting: [Vec::new(), Vec::new()],
             failed: 0,
+            recent: Recent::default(),
             stopped: false,
         }
     }
@@ -119,6 +129,7 @@ impl Visits {
         };
         if now >= self.counted_from && !self.stopped {
             let time = now.saturating_duration_since(since);
+            self.recent.note(time);
             self.handshakes.push((now, time));
         }
         if asks {
@@ -143,8 +154,11 @@ impl Visits {
     pub(super) fn lose(&mut self, id: ConnId, now: Instant) -> bool {
         let knocked = self.knocking.remove(&id).is_some();
         let asked = self.asking.remove(&id).is_some();
-        self.failed += u64::from(knocked && !self.stopped);
         if now >= self.counted_from && !self.stopped {
+            if knocked {
+                self.failed += 1;
+                self.recent.fail();
+            }
             for (lost, all) in [knocked, asked].into_iter().zip(&mut self.in_vain) {
                 all.extend(lost.then_some((now, PATIENCE)));
             }
@@ -175,17 +189,21 @@ impl Visits {
         ]
     }
 
+    /// Handshakes that ended since the last call, and count.
+    pub(super) fn lately(&mut self) -> Lately {
+        self.recent.take()
+    }
+
     pub(super) fn figures(&self, span: Duration) -> VisitFigures {
-        let mut times = Times::default();
-        self.handshakes
-            .iter()
-            .for_each(|(_, time)| times.note(*time));
-        let time = times.figures();
+        let (mut times, [handshakes, _]) = (Times::default(), self.times());
+        handshakes.iter().for_each(|(_, time)| times.note(*time));
+        let complete = self.handshakes.len() as u64;
         VisitFigures {
-            complete: time.count,
+            complete,
             failed: self.failed,
-            per_second: time.count as f64 / span.as_secs_f64(),
-            time,
+            waiting: self.waiting[0].len() as u64,
+            per_second: complete as f64 / span.as_secs_f64(),
+            time: times.figures(),
             time_histogram: times.buckets(),
         }
     }
@@ -223,5 +241,22 @@ mod tests {
         assert_eq!(times[..4], [MS * 20; 4]);
         assert_eq!(times[4..], [PATIENCE, MS * 1000]);
         assert_eq!(answers.len(), 4);
+        let found = visits.figures(MS * 1000);
+        assert_eq!((found.complete, found.failed, found.waiting), (4, 1, 2));
+        assert_eq!((found.per_second, found.time.count), (4.0, 6));
+        assert!(found.time.max_seconds >= Some(10.0), "{found:?}");
+        let told = visits.lately();
+        assert_eq!((told.done, told.failed), (4, 1));
+    }
+
+    #[test]
+    fn who_was_turned_away_in_the_warm_up_does_not_count() {
+        let now = Instant::now();
+        let mut visits = Visits::always(1, now + MS * 100);
+        visits.knock(ConnId(0), now);
+        assert!(visits.lose(ConnId(0), now + MS * 50));
+
+        assert_eq!(visits.figures(MS * 1000).failed, 0);
+        assert_eq!(visits.lately(), Lately::default());
     }
 }

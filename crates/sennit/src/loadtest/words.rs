@@ -145,6 +145,13 @@ pub(super) struct Side {
     pub(super) sent: Sent,
     /// CPU time of the thread while the load ran.
     pub(super) cpu_seconds: Option<f64>,
+    /// For so long it waited for a processor meanwhile.
+    #[serde(default)]
+    pub(super) cpu_waited_seconds: Option<f64>,
+    /// Other tests that a server served while the load ran; `None` of a client, and of a server
+    /// that does not say.
+    #[serde(default)]
+    pub(super) other_tests: Option<u64>,
     /// How long the load ran, with its warm-up.
     pub(super) elapsed_seconds: f64,
     pub(super) memory: Memory,

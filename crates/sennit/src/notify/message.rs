@@ -6,12 +6,11 @@ use aws_lc_rs::hmac;
 use axum::http::{Request, Uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sennit_linux::as_owner_of;
 use serde_json::json;
 
 use super::{NotifyError, read_secret};
 use crate::{
-    config::{Notify, NotifyKind},
+    config::{Notify, NotifyKind, Print},
     date,
     journal::{CapState, Event, Record},
 };
@@ -31,20 +30,23 @@ pub(super) struct Target {
     key: Option<hmac::Key>,
     /// Of the others.
     token: Option<String>,
+    /// Of the file with either.
+    pub(super) print: Option<Print>,
 }
 
 impl Target {
     pub(super) fn load(config: &Notify) -> Result<Self, NotifyError> {
-        let secret = config.secret.as_ref();
-        let secret = secret.map(|path| Ok((path, as_owner_of(path, || read_secret(path))?)));
+        let secret = config.secret.as_deref();
+        let secret = secret.map(|path| Ok((path, read_secret(path)?)));
         let secret = secret.transpose()?;
+        let print = secret.as_ref().map(|(_, (_, print))| print.clone());
         let (mut key, mut token) = (None, None);
         match (config.kind, secret) {
-            (NotifyKind::Webhook, Some((path, text))) => {
-                let bad = || NotifyError::BadKey { path: path.clone() };
+            (NotifyKind::Webhook, Some((path, (text, _)))) => {
+                let bad = || NotifyError::BadKey { path: path.into() };
                 key = Some(read_key(&text).ok_or_else(bad)?);
             }
-            (_, secret) => token = secret.map(|(_, text)| text),
+            (_, secret) => token = secret.map(|(_, (text, _))| text),
         }
         Ok(Self {
             name: config.name.clone(),
@@ -52,6 +54,7 @@ impl Target {
             url: config.url.parse().expect("the config was checked"),
             key,
             token,
+            print,
         })
     }
 
@@ -122,15 +125,20 @@ fn webhook(record: &Record) -> serde_json::Value {
 fn alert(record: &Record, now: SystemTime) -> serde_json::Value {
     let data = serde_json::to_value(&record.event).unwrap_or_default();
     let text = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
-    let (name, over) = match &record.event {
-        Event::LinkUp { .. } => ("SennitLinkDown", true),
-        Event::LinkDown { .. } => ("SennitLinkDown", false),
-        Event::TunnelUp { .. } => ("SennitTunnelDown", true),
-        Event::TunnelDown { .. } => ("SennitTunnelDown", false),
-        _ => ("SennitEvent", false),
+    let (name, severity, over) = match &record.event {
+        Event::LinkUp { .. } => ("SennitLinkDown", "warning", true),
+        Event::LinkDown { .. } => ("SennitLinkDown", "warning", false),
+        Event::TunnelUp { .. } => ("SennitTunnelDown", "critical", true),
+        Event::TunnelDown { .. } => ("SennitTunnelDown", "critical", false),
+        Event::ClassServed { .. } => ("SennitClassStarved", "warning", true),
+        Event::ClassStarved { .. } => ("SennitClassStarved", "warning", false),
+        Event::HubRecovered { .. } => ("SennitHubDegraded", "critical", true),
+        Event::HubDegraded { .. } => ("SennitHubDegraded", "critical", false),
+        event if is_bad(event) => ("SennitEvent", "warning", false),
+        _ => ("SennitEvent", "info", false),
     };
-    let mut labels = json!({ "alertname": name });
-    for label in ["site", "class", "link"] {
+    let mut labels = json!({ "alertname": name, "severity": severity });
+    for label in ["site", "class", "link", "direction", "trouble"] {
         if !text(label).is_empty() {
             labels[label] = text(label).into();
         }
@@ -160,6 +168,9 @@ fn is_bad(event: &Event) -> bool {
             | Event::LinkDown { .. }
             | Event::TunnelDown { .. }
             | Event::Refused { .. }
+            | Event::ClassStarved { .. }
+            | Event::HubDegraded { .. }
+            | Event::ReloadRefused { .. }
             | Event::Cap {
                 state: CapState::Over,
                 ..
@@ -178,6 +189,34 @@ mod tests {
         let body = r#"{"test": 2432232314}"#;
         let signature = sign(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body);
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn an_alert_ends_with_the_labels_that_it_began_with() {
+        let labels = |event: serde_json::Value| {
+            let mut record = json!({ "id": 1, "time": "2026-11-26T21:30:00Z", "text": "" });
+            let record = record.as_object_mut().unwrap();
+            record.extend(event.as_object().unwrap().clone());
+            let record: Record = serde_json::from_value(record.clone().into()).unwrap();
+            let alert = alert(&record, UNIX_EPOCH);
+            (alert["labels"].clone(), alert["startsAt"].is_null())
+        };
+        let trouble = json!({ "trouble": "pool", "reason": "it is full" });
+        let place = json!({ "class": "bulk", "link": "lte", "direction": "down", "seconds": 10.0 });
+        for (begins, ends, about, severity) in [
+            ("hub_degraded", "hub_recovered", trouble, "critical"),
+            ("class_starved", "class_served", place, "warning"),
+        ] {
+            let of = |kind: &str| {
+                let mut event = about.clone();
+                event["event"] = kind.into();
+                labels(event)
+            };
+            let ((began, is_over), (ended, was_over)) = (of(begins), of(ends));
+            assert_eq!(began, ended);
+            assert_eq!(began["severity"], severity);
+            assert_eq!((is_over, was_over), (false, true), "{begins}");
+        }
     }
 
     #[test]

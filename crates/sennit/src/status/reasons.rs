@@ -1,10 +1,12 @@
 //! Why each link carries what it carries, and why a flow goes where it goes: the answers of
 //! `sennit why`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FlowStatus, PathState, Role, State, Status, TunnelStatus, table};
+use super::{FlowStatus, PathState, Role, SharedStatus, State, Status, TunnelStatus, table};
 
 /// One path of one tunnel.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -166,6 +168,56 @@ pub fn render_reasons(reasons: &[Reason]) -> String {
     printable(&text)
 }
 
+/// A line for each direction of each link that classes share: what is given out there, and why so
+/// much. Nothing if they share none, or not this one.
+pub fn render_shared(status: &Status, link: Option<&str>) -> String {
+    let ours = match status.role {
+        Role::Edge => "up",
+        Role::Hub => "down",
+    };
+    let mut known: BTreeMap<(String, &str), &SharedStatus> = BTreeMap::new();
+    for tunnel in &status.tunnels {
+        let site = site(status, tunnel).map(|site| format!(" of site {site}"));
+        let paths = tunnel.paths.iter();
+        for path in paths.filter(|path| link.is_none_or(|link| path.name() == link)) {
+            let name = path.name() + site.as_deref().unwrap_or_default();
+            for (way, shared) in [(ours, &path.shared), ("down", &path.shared_down)] {
+                let Some(shared) = shared else { continue };
+                // Each class is told of it at another time.
+                let latest = known.entry((name.clone(), way)).or_insert(shared);
+                if shared.told_seconds < latest.told_seconds {
+                    *latest = shared;
+                }
+            }
+        }
+    }
+    let lines = known.iter().map(|((name, way), shared)| {
+        let far = shared.told_seconds.map_or("", |_| ", says the hub");
+        format!("  {name} {way}: {}{far}\n", estimate(shared))
+    });
+    let lines: String = lines.collect();
+    match lines.is_empty() {
+        true => lines,
+        false => printable(&format!("links that classes share\n{lines}")),
+    }
+}
+
+/// What a link is taken to carry, and why.
+fn estimate(shared: &SharedStatus) -> String {
+    let why = match shared.link_cause.as_str() {
+        "configured" => "by what the config says",
+        "queue" => "less than it carries, while a queue in it drains",
+        "clear" => "no queue stands in it, and not all of it is used",
+        "rises" => "all of it is used and no queue shows, so more is tried",
+        "stalled" => "nothing arrives, so what was found before holds",
+        _ => return "no queue has shown yet, so nobody is held back".into(),
+    };
+    match shared.link_bytes_per_second {
+        Some(given) => format!("{} are given out: {why}", table::rate(given)),
+        None => why.into(),
+    }
+}
+
 /// A line for each flow that the status tells of, under a heading for each tunnel.
 pub fn render_busiest(status: &Status) -> String {
     let mut text = String::new();
@@ -241,4 +293,29 @@ fn links(flow: &FlowStatus) -> String {
 pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
     text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shared_link_carries_is_told_with_its_reason_though_nobody_is_held() {
+        let full = include_str!("../../tests/parts/schema/full.json");
+        let mut status: Status = serde_json::from_str(full).unwrap();
+        let told = render_shared(&status, Some("lte"));
+        let expected = "links that classes share\n  lte down: 96.0 Mb/s are given out: by what the \
+                        config says, says the hub\n  lte up: 48.0 Mb/s are given out: no queue \
+                        stands in it, and not all of it is used\n";
+        assert_eq!(told, expected);
+        assert_eq!(render_shared(&status, Some("dsl")), "");
+
+        let words = ["unknown", "queue", "clear", "rises", "stalled"].map(|cause| {
+            let shared = status.tunnels[0].paths[0].shared.as_mut().unwrap();
+            shared.link_cause = cause.into();
+            render_shared(&status, None)
+        });
+        let unlike = words.iter().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(unlike.len(), words.len(), "each has words of its own");
+    }
 }

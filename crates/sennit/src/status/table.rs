@@ -10,7 +10,6 @@ use super::{
     LinkStatus, PathState, PathStatus, RefusedPrefix, Role, State, Status, TunnelStatus,
     WorkerStatus,
 };
-use crate::policy::{Delivery, Policy};
 
 /// Half a terminal of 1985 and all of most windows since; what is no terminal has as much.
 pub const WIDTH: usize = 80;
@@ -214,8 +213,8 @@ impl Text {
             .push(format!("TUNNEL {site}class {class}: {word} for {since}"));
         self.lines.push(format!(
             "  {}, {}; sent {}, received {}",
-            policy(tunnel.policy),
-            delivery(tunnel.delivery),
+            tunnel.policy,
+            tunnel.delivery,
             bytes(tunnel.sent_bytes),
             bytes(tunnel.received_bytes),
         ));
@@ -415,24 +414,6 @@ fn path_state(state: PathState) -> (&'static str, Mood) {
         PathState::Probation => ("probation", Mood::Uneasy),
         PathState::Suspect => ("suspect", Mood::Uneasy),
         PathState::Down => ("down", Mood::Bad),
-    }
-}
-
-fn policy(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Single => "single",
-        Policy::Failover => "failover",
-        Policy::Balanced => "balanced",
-        Policy::Bond => "bond",
-        Policy::Redundant => "redundant",
-    }
-}
-
-fn delivery(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::Datagram => "datagram",
-        Delivery::Repair => "repair",
-        Delivery::Reliable => "reliable",
     }
 }
 

@@ -10,8 +10,9 @@ use rustix::process::Signal;
 use sennit::policy::Policy;
 use sennit::status::{Cause, LinkState, PathState, Status};
 use sennit_lab::Role;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::editing::http;
 use crate::traffic::{Answers, Conversation, Pings, ping};
 use crate::world::{Daemon, Edge, Ended, HUB_INNER, SENNIT, World, path, run, tunnel, wait_for};
 
@@ -66,6 +67,56 @@ fn a_drill_says_how_long_nothing_came_through_and_restores_the_link() {
     // A busy machine delays one of them and not the other.
     assert!((gap - longest).abs() < 0.5, "{longest}: {told:#}");
     edge.wait_for_path("default", "a", PathState::Up);
+}
+
+/// What the page asks for. The daemon has no right to send pings, and its helper opens the socket.
+#[test]
+fn a_drill_of_the_daemon_says_the_gap_and_ends_when_nobody_asks_after_it() {
+    let Some(world) = World::with_two_links() else {
+        return;
+    };
+    let (_hub, edge) = world.start_pair(&Edge::default());
+    let path = "/v1/links/a/drill";
+    let wish = |milliseconds: u32| json!({ "milliseconds": milliseconds });
+    assert_eq!(http(&edge, "POST", path, &wish(500)).0, 400);
+    assert_eq!(
+        http(&edge, "POST", "/v1/links/x/drill", &Value::Null).0,
+        404
+    );
+
+    let (code, begun) = http(&edge, "POST", path, &wish(3000));
+    assert_eq!((code, &begun["state"]), (200, &json!("waiting")), "{begun}");
+    let (code, refused) = http(&edge, "POST", "/v1/links/b/drill", &Value::Null);
+    assert_eq!((code, &refused["code"]), (409, &json!("drill_runs")));
+    let told = wait_for(
+        "the end of the drill",
+        || http(&edge, "GET", path, &Value::Null).1,
+        |told| told["state"] == "done" || told["state"] == "failed",
+    );
+
+    let found = &told["result"];
+    assert_eq!(found["schema"], "sennit.drill/1", "{told:#}");
+    assert_eq!(found["survived"], true, "{told:#}");
+    let gap = found["gap_seconds"].as_f64().unwrap();
+    assert!((0.01..3.0).contains(&gap), "{told:#}");
+    let [sent, answered] = ["sent_pings", "answered_pings"].map(|key| found[key].as_u64().unwrap());
+    assert!(answered > 0 && answered <= sent, "{told:#}");
+
+    edge.wait_for_path("default", "a", PathState::Up);
+    let (code, begun) = http(&edge, "POST", path, &wish(60_000));
+    assert_eq!(code, 200, "{begun}");
+    let ended = "the drill of link a is over";
+    wait_for(
+        "the link to be restored although nobody asks",
+        || edge.tell(&["events"]),
+        |told| told.matches(ended).count() >= 2,
+    );
+    let told = wait_for(
+        "the last answers",
+        || http(&edge, "GET", path, &Value::Null).1,
+        |told| told["state"] == "done",
+    );
+    assert_eq!(told["result"]["interrupted"], true, "{told:#}");
 }
 
 #[test]

@@ -232,6 +232,41 @@ fn leave_behind(state: &Path) {
 }
 
 #[test]
+fn a_token_of_roots_that_was_replaced_is_read_again_for_a_daemon_that_is_not_root() {
+    let Some(world) = world_with_setpriv() else {
+        return;
+    };
+    set_mode(&world, 0o711);
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let write = |text: &str, mode| {
+        let file = world.write("token", &text.repeat(40));
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        file
+    };
+    let token = write("a", 0o600);
+    let api = format!("[api]\nread_token = 'file:{}'\n", token.display());
+    let hub = start_as_in_unit(&world, "hub", "hub", &world.hub_config(&api));
+    hub.wait_until_up();
+    assert!(hub.tell(&["reload"]).contains("nothing has changed"));
+
+    write("b", 0o600);
+    let said = hub.tell(&["reload"]);
+    let named = format!("{}: read anew", token.display());
+    assert!(said.contains(&named), "{said}");
+
+    write("c", 0o644);
+    let mut reload = hub.host.command(SENNIT);
+    reload.args(["reload", "--control"]).arg(&hub.control);
+    let refused = run(&mut reload);
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("others may read it"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn what_another_device_has_left_goes_with_the_rights_of_the_unit() {
     let Some(world) = world_with_setpriv() else {
         return;

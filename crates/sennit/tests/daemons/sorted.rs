@@ -5,10 +5,11 @@ use sennit_lab::{Role, plan};
 use crate::traffic::ping;
 use crate::world::{Daemon, Edge, World, tunnel};
 
-const CLASSES: &str = "[[class]]\nname = 'voice'\nmatch = ['mark 0x10/0xff']\n\
+const CLASSES: &str = "[[class]]\nname = 'urgent'\nmatch = ['dscp ef']\n\
+                       [[class]]\nname = 'voice'\nmatch = ['mark 0x10/0xff']\n\
                        [[class]]\nname = 'rest'\n\
                        [[class]]\nname = 'user'\nmatch = ['uid 0-4321 udp dport 9']\n\
-                       [[class]]\nname = 'lan'\nmatch = ['in lan0']\n";
+                       [[class]]\nname = 'lan'\nmatch = ['in lan0', 'uid 4323 udp port 10']\n";
 
 /// Bytes of what is sent to and fro: none of it is left to chance.
 const SIZE: u64 = 20 * 1000;
@@ -28,7 +29,7 @@ fn carries(edge: &Daemon<'_>, send: impl FnOnce()) -> String {
     (*NAMES.iter().max_by_key(grown).unwrap()).to_owned()
 }
 
-const NAMES: [&str; 4] = ["voice", "rest", "lan", "user"];
+const NAMES: [&str; 5] = ["urgent", "voice", "rest", "lan", "user"];
 
 fn send_all(world: &World, edge: &Daemon<'_>) {
     let server = plan::SERVER.v4.to_string();
@@ -39,15 +40,28 @@ fn send_all(world: &World, edge: &Daemon<'_>) {
         let pings = || drop(edge.host.exec(&line).unwrap());
         assert_eq!(carries(edge, pings), class, "mark {mark}");
     }
-    let script = format!(
-        "for i in $(seq 20); do head -c 1000 /dev/zero > /dev/udp/{server}/9 || true; done"
-    );
+    let script = |port: u16| {
+        format!(
+            "for i in $(seq 20); do head -c 1000 /dev/zero > /dev/udp/{server}/{port} || true; done"
+        )
+    };
     // No user of the edge sends it, though the rule before is for root too.
     let lan = world.host(Role::Lan);
-    let from_lan = || drop(lan.exec(&["bash", "-c", &script]).unwrap());
+    let from_lan = || drop(lan.exec(&["bash", "-c", &script(9)]).unwrap());
     assert_eq!(carries(edge, from_lan), "lan");
+    // The kernel leads it to the device of the same class, and an earlier class has its marks.
+    let line = [
+        "ping", "-n", "-q", "-c", "20", "-i", "0.01", "-W", "1", "-s", "1000", "-Q", "0xb8",
+        &server,
+    ];
+    let marked = || drop(lan.exec(&line).unwrap());
+    assert_eq!(carries(edge, marked), "urgent");
 
-    for (uid, class) in [("4321", "user"), ("4322", "rest")] {
+    for (uid, port, class) in [
+        ("4321", 9, "user"),
+        ("4322", 9, "rest"),
+        ("4323", 10, "lan"),
+    ] {
         let line = [
             "setpriv",
             "--reuid",
@@ -55,7 +69,7 @@ fn send_all(world: &World, edge: &Daemon<'_>) {
             "--clear-groups",
             "bash",
             "-c",
-            &script,
+            &script(port),
         ];
         let send = || drop(edge.host.exec(&line).unwrap());
         assert_eq!(carries(edge, send), class, "user {uid}");

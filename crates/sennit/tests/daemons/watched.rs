@@ -18,8 +18,8 @@ use crate::world::{Daemon, Edge, HUB_INNER, PATIENCE, World, wait_for};
 const ADDRESS: &str = "127.0.0.1:9090";
 /// By which the book has an edge known to whoever asks it from another host.
 const NAME: &str = "van.example";
-/// What a tunnel has only after a day.
-const LATER: [&str; 1] = ["sennit_link_forecast_bytes"];
+/// What a tunnel has only after a day, or where its classes share links.
+const LATER: [&str; 2] = ["sennit_link_forecast_bytes", "sennit_shared_held"];
 
 const RULES: &str = "prometheus/sennit.rules.yml";
 const DASHBOARD: &str = "grafana/sennit.json";

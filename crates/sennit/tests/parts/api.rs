@@ -283,6 +283,35 @@ fn live_data_come_as_events() {
 }
 
 #[test]
+fn a_token_that_was_replaced_in_its_file_is_good_for_nothing_after_a_reload() {
+    let world = World::new();
+    let watch = |token: &str| {
+        let mut stream = world.connect();
+        let head = format!(
+            "GET /v1/live HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line == "event: status"));
+        lines
+    };
+    let (mut reads, mut operates) = (watch(READER), watch(OPERATOR));
+    assert_eq!(world.reload(), [""; 0], "nothing has changed");
+    let file = world.config.read_token.clone().unwrap();
+    let other = READER.replace("reader", "rotate");
+    std::fs::write(&file, &other).unwrap();
+    assert_eq!(world.get("/v1/status").code, 200, "until it is read");
+
+    assert_eq!(world.reload(), [file.display().to_string()]);
+
+    assert_eq!(world.get("/v1/status").code, 401);
+    assert_eq!(world.ask("GET /v1/status", Some(&other), "").code, 200);
+    // Of chunks the last one is empty.
+    assert!(reads.any(|line| line == "0"));
+    assert!(operates.any(|line| line == "event: status"), "it stays");
+}
+
+#[test]
 fn paths_are_left_out_where_nobody_wants_them() {
     let world = World::new();
 

@@ -50,6 +50,10 @@ weight = 2                           # for balanced
 name = "lte-a"
 interface = "wwan0"
 
+[[link]]
+name = "lte-b"
+interface = "wwan1"
+
 [[class]]
 name = "critical"
 match = ["dscp ef", "udp port 5060", "icmp"]
@@ -62,7 +66,7 @@ share = "20%"                        # guaranteed on each link, borrowed when id
 [[class]]
 name = "bulk"
 match = ["dst 10.9.0.0/16"]
-policy = "bond"
+policy = "balanced"
 delivery = "repair"
 fec = "auto"                         # off | auto | xor:10+1 | rs:10+2 | rlc:1/8
 congestion = "auto"                  # cubic | bbr | bbr3 | auto
@@ -141,7 +145,12 @@ fn the_documented_edge_config_is_read() {
         cap: None,
         reset_day: 1,
     };
-    assert_eq!(edge.links, [starlink, lte]);
+    let other = Link {
+        name: "lte-b".into(),
+        interface: "wwan1".into(),
+        ..lte.clone()
+    };
+    assert_eq!(edge.links, [starlink, lte, other]);
     let names: Vec<&str> = edge
         .classes
         .iter()

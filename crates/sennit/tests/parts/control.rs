@@ -43,6 +43,7 @@ fn echo(request: Request) -> Response {
         }
         Request::Reload { .. }
         | Request::Identity
+        | Request::Drill { .. }
         | Request::Keep
         | Request::Config { .. }
         | Request::Invitations { .. }

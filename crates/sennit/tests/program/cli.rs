@@ -409,6 +409,9 @@ fn what_cannot_be_predicted_is_refused_with_the_reason() {
         ),
         ("predict tunnel --rate 1M --mtu 576", "packets of 1228"),
         ("predict quic --rate 1M --mtu 100", "RFC 9000"),
+        ("predict tcp --link lte/20", "stands still"),
+        ("predict rtt-sweep --link lte/20", "stands still"),
+        ("predict tcp --link 10:2/5 --half-duplex", "are alike"),
     ] {
         let words: Vec<_> = line.split(' ').collect();
         assert_fails(&sennit(&words), 2, reason);

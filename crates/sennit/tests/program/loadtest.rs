@@ -135,6 +135,7 @@ fn both_ways_over_several_connections_have_figures_of_both_ends() {
         assert!(time.is_some_and(|time| time > 0.0), "{handshakes:?}");
     }
     assert!(report.cpu.client_seconds.is_some_and(|cpu| cpu > 0.0));
+    assert!(report.cpu.server_waited_seconds.is_some() && report.other_tests == Some(0));
     assert!(!report.interrupted && report.plan.token.is_none());
 }
 
@@ -201,6 +202,24 @@ fn requests_are_answered_at_their_rate_or_one_after_the_other() {
 }
 
 #[test]
+fn requests_go_beside_a_load_if_it_has_a_direction() {
+    let server = Server::start(&[]);
+    let load = ["--direction", "both", "--rate", "2Mbit", "--duration", "1"];
+    let requests = ["--requests", "--requests-per-second", "100"];
+    let output = server.client(&load).args(requests).output();
+
+    let report = report(&output.unwrap(), 0);
+
+    let found = report.requests.unwrap();
+    assert!((70..=100).contains(&found.answered), "{found:?}");
+    assert_eq!(found.failed, 0);
+    for way in [report.up, report.down] {
+        let rate = way.unwrap().goodput_bits_per_second;
+        assert!((1.6e6..2.1e6).contains(&rate), "{rate}");
+    }
+}
+
+#[test]
 fn handshakes_go_on_and_a_loaded_network_is_asked_how_responsive_it_is() {
     let server = Server::start(&[]);
     let test = |args: &[&str]| report(&server.client(args).output().unwrap(), 0);
@@ -211,6 +230,7 @@ fn handshakes_go_on_and_a_loaded_network_is_asked_how_responsive_it_is() {
     let loaded = test(&["--responsiveness", "--rate", "4Mbit", "--duration", "3"]);
 
     assert!(visits.complete > 10 && visits.failed == 0, "{visits:?}");
+    assert!(visits.waiting <= 4, "{visits:?}");
     assert!(visits.time.min_seconds.is_some_and(|time| time > 0.0));
     let found = loaded.responsiveness.unwrap();
     assert!(
@@ -222,6 +242,8 @@ fn handshakes_go_on_and_a_loaded_network_is_asked_how_responsive_it_is() {
         "{found:?}"
     );
     assert!(loaded.handshake.zero_rtt_answer_seconds.is_some());
+    let (asked, knocked) = (loaded.requests.unwrap(), loaded.handshakes.unwrap());
+    assert!(!asked.latency_histogram.is_empty() && !knocked.time_histogram.is_empty());
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn contend(shares: &[Option<Share>]) -> Vec<u64> {
     let terms = |share| Terms { share, limit: None };
     let classes = (0..).map(ClassId).zip(shares.iter().copied().map(terms));
     let tins = &Tins::new(Clock::new(now), &classes.collect(), Some(CAP));
+    tins.tins.keys().for_each(|&class| tins.enter(class));
     let sent: Vec<_> = shares.iter().map(|_| AtomicU64::new(0)).collect();
     let together = &Barrier::new(shares.len());
     thread::scope(|scope| {
@@ -69,6 +70,27 @@ fn a_guarantee_holds_whoever_asks_at_the_same_time() {
 }
 
 #[test]
+fn what_is_guaranteed_on_a_link_is_shared_by_those_with_a_path_there() {
+    let terms = |share| Terms { share, limit: None };
+    let shares = [Some(Share::Percent(50)), Some(Share::Percent(50)), None];
+    let classes = (0..).map(ClassId).zip(shares.map(terms));
+    let tins = Tins::new(Clock::new(Instant::now()), &classes.collect(), Some(CAP));
+    let parts = || {
+        let rates = tins.tins.values().map(|tin| tin.guaranteed.load(Relaxed));
+        let parts = rates.map(|rate| rate * 100 / tins.rate.load(Relaxed));
+        parts.collect::<Vec<_>>()
+    };
+    tins.enter(ClassId(0));
+    tins.enter(ClassId(2));
+    let parts_of_two = parts();
+    assert!((49..=50).contains(&parts_of_two[0]) && (49..=50).contains(&parts_of_two[2]));
+    tins.enter(ClassId(1));
+    assert!(parts()[2] <= 1, "the others are promised all of it");
+    tins.leave(ClassId(0));
+    assert!(parts()[2] >= 49);
+}
+
+#[test]
 fn packets_larger_than_a_burst_have_their_share() {
     let (jumbo, small, slow) = (9_050, 1_500, Bitrate::mbit(10));
     let now = Instant::now();
@@ -76,6 +98,7 @@ fn packets_larger_than_a_burst_have_their_share() {
     let shares = [Some(Share::Percent(20)), None];
     let classes = (0..).map(ClassId).zip(shares.map(terms));
     let tins = Tins::new(Clock::new(now), &classes.collect(), Some(slow));
+    tins.tins.keys().for_each(|&class| tins.enter(class));
     let mut sent = [0, 0];
     for step in 1..=STEPS {
         let at = now + STEP * step;

@@ -1,5 +1,6 @@
 //! What people who run it do to Sennit while it works, and what the daemons say to that.
 
+use std::ops::Range;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,6 +33,9 @@ pub struct Operated {
     pub kills: usize,
     /// Seconds that ended two before a kill and that the edge's history lacks.
     pub lost_history_seconds: Option<u64>,
+    /// Seconds that it had to have of the lives that kills ended; absent in older files.
+    #[serde(default)]
+    pub judged_history_seconds: Option<u64>,
     /// Lines of hosts that came or went between the first start of the daemons and their end.
     #[serde(default)]
     pub left: Option<Vec<String>>,
@@ -86,7 +90,7 @@ impl Sennit<'_> {
 
     /// Looks which seconds the killed edges have forgotten.
     pub(super) fn read_history(&mut self) -> Result<(), Error> {
-        let mut lost = 0;
+        let (mut lost, mut judged) = (0, 0);
         for index in 0..self.lab.edges() {
             let lives: Vec<Life> = self
                 .lives
@@ -99,9 +103,14 @@ impl Sennit<'_> {
             }
             let known = self.seconds_known(index)?;
             lost += lives.iter().map(|life| life.missing(&known)).sum::<u64>();
+            judged += lives
+                .iter()
+                .map(|life| life.judged().count())
+                .sum::<usize>() as u64;
         }
         self.lives.clear();
         *self.operated.lost_history_seconds.get_or_insert(0) += lost;
+        *self.operated.judged_history_seconds.get_or_insert(0) += judged;
         Ok(())
     }
 
@@ -143,6 +152,12 @@ impl Sennit<'_> {
 impl Life {
     /// Whole seconds of it that had to be kept and are not known.
     fn missing(&self, known: &[u64]) -> u64 {
+        let lost = self.judged().filter(|second| !known.contains(second));
+        lost.count() as u64
+    }
+
+    /// Whole seconds of it that had to be kept: none of a life of less than five seconds.
+    fn judged(&self) -> Range<u64> {
         let since_1970 = |at: SystemTime| {
             at.duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs())
@@ -150,15 +165,14 @@ impl Life {
         let first = since_1970(self.from) + BEGINS_AFTER;
         // A second ends one later than it is called.
         let end = since_1970(self.killed).saturating_sub(KEPT_BEFORE);
-        (first..end)
-            .filter(|second| !known.contains(second))
-            .count() as u64
+        first..end.max(first)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::{Action, Scenario};
 
     #[test]
     fn what_ended_two_seconds_before_a_kill_has_to_be_known() {
@@ -171,5 +185,25 @@ mod tests {
 
         assert_eq!(life.missing(&[103, 104, 105, 106, 107]), 0);
         assert_eq!(life.missing(&[103, 104, 106]), 2, "105 and 107");
+        assert_eq!(life.judged().count(), 5);
+    }
+
+    #[test]
+    fn every_life_that_the_shipped_kills_end_is_judged() {
+        let text = include_str!("../../../../../lab/killed.toml");
+        let scenario = Scenario::parse(text).expect("it is right");
+        let kills = |edge| {
+            let faults = scenario.step.iter().flat_map(|step| &step.fault);
+            let here = faults
+                .filter(move |it| it.action == Action::RestartEdge && it.edge_index() == edge);
+            here.map(|it| SystemTime::UNIX_EPOCH + it.at_s.0)
+        };
+        for edge in 0..scenario.edges {
+            let starts = [SystemTime::UNIX_EPOCH].into_iter().chain(kills(edge));
+            for (from, killed) in starts.zip(kills(edge)) {
+                let life = Life { edge, from, killed };
+                assert!(life.judged().count() > 0, "{life:?}");
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ fn custody(config: &Path, removed: &Path) -> Custody {
     let entrusted = Entrusted {
         user: User::find(&UID.to_string()).unwrap(),
         config: config.into(),
+        read: vec![removed.into()],
         removed: vec![removed.into()],
     };
     let judge: Judge = |[first, _], after| match after.contains(first) {
@@ -73,6 +74,36 @@ fn a_name_that_leads_elsewhere_by_now_is_not_followed() {
     assert!(error.to_string().contains("leads elsewhere"), "{error}");
     fs::remove_file(&file).unwrap();
     assert!(custody.open_config().is_err());
+}
+
+#[test]
+fn a_file_that_was_named_at_the_start_is_read_also_when_another_has_its_name_by_now() {
+    let (directory, file) = directory();
+    let name = directory.path().join("live.pem");
+    symlink(&file, &name).unwrap();
+    let custody = custody(&file, &name);
+    let read = || io::read_to_string(custody.open_named(&name).unwrap()).unwrap();
+    assert_eq!(read(), "[edge]\n");
+
+    // As an ACME client renews it.
+    let renewed = directory.path().join("live2.pem");
+    fs::write(&renewed, "renewed").unwrap();
+    fs::remove_file(&name).unwrap();
+    symlink(&renewed, &name).unwrap();
+    assert_eq!(read(), "renewed");
+
+    let error = io::Error::from(custody.open_named(&renewed).unwrap_err());
+    assert!(error.to_string().contains("restart"), "{error}");
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: the rest needs root");
+        return;
+    }
+    let (his, in_his) = self::directory();
+    chown(his.path(), Some(UID), Some(UID)).unwrap();
+    fs::remove_file(&name).unwrap();
+    symlink(&in_his, &name).unwrap();
+    let error = io::Error::from(custody.open_named(&name).unwrap_err());
+    assert!(error.to_string().contains("another file"), "{error}");
 }
 
 #[test]

@@ -128,6 +128,26 @@ fn of_one_server(
     Ok(configurations)
 }
 
+/// What chance decides of rounds. Of another seed no round has the same.
+struct Chance {
+    seeds: Draws,
+    orders: Draws,
+}
+
+impl Chance {
+    fn new(seed: u64) -> Self {
+        let mut seeds = Draws::new(seed);
+        let orders = Draws::new(seeds.number());
+        Self { seeds, orders }
+    }
+
+    /// In which order so many configurations run, and the seed of their links, which is one for all
+    /// of a round.
+    fn next_round(&mut self, configurations: usize) -> (Vec<usize>, u64) {
+        (self.orders.order(configurations), self.seeds.number())
+    }
+}
+
 /// Runs all rounds, or those until somebody stops it.
 pub(super) fn run(
     args: &ClientArgs,
@@ -136,12 +156,15 @@ pub(super) fn run(
     told: &mut Told,
     page: Option<Draft>,
 ) -> Result<Exit, Failure> {
-    let configurations = configurations(args)?;
-    let mut draws = Draws::new(args.seed);
+    let mut configurations = configurations(args)?;
+    let mut chance = Chance::new(args.seed);
     let mut rounds: Vec<Vec<Report>> = Vec::new();
     let mut broken = None;
     for round in 0..count {
-        let order = draws.order(configurations.len());
+        let (order, seed) = chance.next_round(configurations.len());
+        for (_, options) in &mut configurations {
+            options.seed = seed;
+        }
         match one_round(&configurations, &order, round, stop, told) {
             Ok(Some(mut reports)) => {
                 for report in &mut reports {
@@ -191,11 +214,6 @@ fn one_round(
     for &index in order {
         let (name, options) = &configurations[index];
         told.say(&format!("Round {}: {name}", round + 1));
-        // What happens by chance is alike for all of a round.
-        let options = Options {
-            seed: options.seed.wrapping_add(round.into()),
-            ..options.clone()
-        };
         let mut tell = |second: &Second| {
             told.tell(&Second {
                 round: Some(round + 1),
@@ -203,7 +221,7 @@ fn one_round(
                 ..second.clone()
             });
         };
-        let report = client::run(&options, stop, &mut tell).map_err(|error| failure(&error));
+        let report = client::run(options, stop, &mut tell).map_err(|error| failure(&error));
         let report = match report {
             Err(failure) if failure.exit() == Exit::Interrupted => return Ok(None),
             report => report?,
@@ -237,6 +255,21 @@ mod tests {
             let error = text.parse::<Compared>().expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn no_round_of_another_seed_has_the_same_chance() {
+        let seeds = |seed| {
+            let mut chance = Chance::new(seed);
+            let round = |configurations| chance.next_round(configurations).1;
+            // With three configurations as with two.
+            [2, 2, 2, 2, 3, 3, 3, 3, 3].map(round)
+        };
+        let [first, other] = [1, 2].map(seeds);
+        assert_eq!(seeds(1), first);
+        let all: std::collections::BTreeSet<u64> = first.into_iter().chain(other).collect();
+        assert_eq!(all.len(), 18, "{all:?}");
+        assert_eq!(Chance::new(1).next_round(3), Chance::new(1).next_round(3));
     }
 
     /// The client's arguments, as they are written.

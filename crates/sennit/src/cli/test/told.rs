@@ -142,12 +142,27 @@ fn in_words(second: &Second) -> String {
             let _ = write!(line, ", {} recovered", fec.recovered);
         }
     }
-    let [middle, most] = [second.rtt.p50_seconds, second.rtt.max_seconds]
-        .map(|time| time.map_or("-".into(), |seconds| format!("{:.1}", seconds * 1e3)));
+    let [middle, most] = [second.rtt.p50_seconds, second.rtt.max_seconds].map(in_ms);
     let _ = write!(line, "  rtt p50 {middle} ms, most {most} ms");
     if second.unanswered > 0 {
         let (open, all) = (second.unanswered, second.probes);
         let _ = write!(line, ", {open} of {all} probes unanswered");
     }
+    let ended = [
+        ("requests", second.requests),
+        ("handshakes", second.handshakes),
+    ];
+    for (name, lately) in ended {
+        let Some(lately) = lately else { continue };
+        let slow = in_ms(lately.p95_seconds);
+        let _ = write!(line, "  {} {name}, p95 {slow} ms", lately.done);
+        if lately.failed > 0 {
+            let _ = write!(line, ", {} failed", lately.failed);
+        }
+    }
     line
+}
+
+fn in_ms(time: Option<f64>) -> String {
+    time.map_or("-".into(), |seconds| format!("{:.1}", seconds * 1e3))
 }

@@ -1,50 +1,54 @@
 //! What classes are promised of links: no more than there is.
 
+use std::collections::BTreeSet;
+
 use sennit_packet::Bitrate;
-use toml::Spanned;
 
 use super::ReadClass;
 use crate::config::{Link, Share, finding::Finding};
 
-/// Looks at what all classes are promised together, and at what each may have at most.
-pub(super) fn check(classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    check_percentages(classes, findings);
+/// Looks at what classes are promised together on each link, and at what each may have at most.
+pub(in crate::config) fn check(classes: &[ReadClass], links: &[Link], findings: &mut Vec<Finding>) {
+    check_percentages(classes, links, findings);
     for class in classes {
         check_limit(class, findings);
     }
+    check_rates(classes, links, findings);
 }
 
-fn check_percentages(classes: &[ReadClass], findings: &mut Vec<Finding>) {
-    let percent = |share: &Spanned<Share>| match *share.get_ref() {
-        Share::Percent(part) => u32::from(part),
-        Share::Rate(_) => 0,
-    };
-    let mut sum = 0_u32;
-    for share in classes.iter().filter_map(|class| class.share.as_ref()) {
-        sum += percent(share);
-        if sum > 100 {
-            findings.push(
-                Finding::error(share.span(), format!("the shares add up to {sum} %")).help(
-                    "a share is guaranteed on each link, so all of them together are at most 100 %",
-                ),
-            );
+fn check_percentages(classes: &[ReadClass], links: &[Link], findings: &mut Vec<Finding>) {
+    // Of each share one link is named.
+    let mut said = BTreeSet::new();
+    let complete = classes.iter().any(ReadClass::catches_all);
+    for link in links.iter().map(|link| link.name.as_str()) {
+        let there: Vec<&ReadClass> = classes.iter().filter(|it| it.may_use(link)).collect();
+        let shares = || there.iter().filter_map(|class| class.share.as_ref());
+        let mut sum = 0_u32;
+        for share in shares() {
+            sum += match *share.get_ref() {
+                Share::Percent(part) => u32::from(part),
+                Share::Rate(_) => 0,
+            };
+            if sum > 100 && said.insert(share.span().start) {
+                let message = format!("the shares add up to {sum} % on link `{link}`");
+                findings.push(Finding::error(share.span(), message).help(
+                    "a share is guaranteed on each link that its class may use, so those of a link \
+                     are at most 100 % together",
+                ));
+            }
         }
-    }
-    let last = classes.iter().rev().find_map(|class| class.share.as_ref());
-    if let (100, Some(last)) = (sum, last) {
-        let all_share = classes.iter().all(|class| class.share.is_some());
-        let complete = classes.iter().any(ReadClass::catches_all);
-        if !(all_share && complete) {
-            findings.push(
-                Finding::warning(
-                    last.span(),
-                    "the shares leave nothing for the other classes",
-                )
-                .help(
-                    "a class without a share, like `default`, has 1 % of a link while the others \
-                     are busy",
-                ),
-            );
+        let all_share = complete && there.iter().all(|class| class.share.is_some());
+        if sum == 100
+            && !all_share
+            && let Some(last) = shares().next_back()
+            && said.insert(last.span().start)
+        {
+            let message =
+                format!("the shares leave nothing for the other classes on link `{link}`");
+            findings.push(Finding::warning(last.span(), message).help(
+                "a class without a share, like `default`, has 1 % of a link while the others are \
+                 busy",
+            ));
         }
     }
 }
@@ -61,11 +65,7 @@ fn check_limit(class: &ReadClass, findings: &mut Vec<Finding>) {
 }
 
 /// Shares that are rates, on links whose rates the config says.
-pub(in crate::config) fn check_rates(
-    classes: &[ReadClass],
-    links: &[Link],
-    findings: &mut Vec<Finding>,
-) {
+fn check_rates(classes: &[ReadClass], links: &[Link], findings: &mut Vec<Finding>) {
     for link in links {
         for (way, rate) in [("up", link.up), ("down", link.down)] {
             let lacking = rate.and_then(|rate| first_without(classes, &link.name, way, rate));

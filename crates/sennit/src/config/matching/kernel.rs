@@ -63,13 +63,15 @@ pub(super) fn check(rule: &Match, typed: &str) -> Result<(), Wrong> {
     if !rule.is_kernel() {
         return Ok(());
     }
-    let foreign = ["port", "dscp", "size"];
+    let foreign = ["dscp", "size"];
     let mut all = words(typed);
     if let Some(word) = all.find(|word| foreign.contains(&&*word.text.to_ascii_lowercase())) {
-        let message = format!("`{}` does not go with mark, in or uid", word.text);
-        return Err(Wrong::new(message).at(word.at).help(
-            "the kernel sorts such packets, and looks at protocol, src, dst, sport and dport besides",
-        ));
+        let message = format!("`{0}` does not go with mark, in or uid", word.text);
+        return Err(Wrong::new(message).at(word.at).help(format!(
+            "the kernel sorts such packets, and looks at protocol, addresses and ports besides; a \
+             class with a rule \"{0} ...\" that stands before this one takes its part of them",
+            word.text
+        )));
     }
     if rule.kernel.incoming.is_some() && rule.kernel.uids.is_some() {
         return Err(
@@ -90,6 +92,7 @@ mod tests {
             "mark 0x10/0xff",
             "mark 0x7",
             "udp dport 5060 in eth1.20",
+            "udp port 5060 mark 0x10",
             "uid 1000-1999",
             "uid 0",
         ] {

@@ -3,6 +3,7 @@
 use sennit_engine::MOST_COPIES;
 
 use super::{Key, Kind, Without, key, string};
+use crate::config::{Congestion, Delivery, Headers, Policy};
 
 pub(super) fn class() -> Vec<Key> {
     [treatment(), bounds()].concat()
@@ -26,7 +27,7 @@ fn treatment() -> Vec<Key> {
         ),
         key(
             "policy",
-            Kind::Word(&["single", "failover", "balanced", "bond", "redundant"]),
+            Kind::Word(Policy::WORDS),
             string("bond"),
             "How the class uses the links, see [Choosing](choosing.md).",
         ),
@@ -45,14 +46,14 @@ fn treatment() -> Vec<Key> {
         ),
         key(
             "delivery",
-            Kind::Word(&["datagram", "repair", "reliable"]),
+            Kind::Word(Delivery::WORDS),
             string("repair"),
             "What happens to a packet that a link loses: nothing; it is sent again while that is \
              useful; it\nis sent again for ten seconds.",
         ),
         key(
             "congestion",
-            Kind::Word(&["auto", "bbr", "bbr3", "cubic", "follow"]),
+            Kind::Word(Congestion::WORDS),
             string("auto"),
             "How much each link is given, see [Choosing](choosing.md#congestion).",
         ),
@@ -93,7 +94,7 @@ fn bounds() -> Vec<Key> {
         ),
         key(
             "headers",
-            Kind::Word(&["thin", "whole"]),
+            Kind::Word(Headers::WORDS),
             string("thin"),
             "How the headers of inner packets travel, in both directions: without what the packets \
              of a flow\nhave in common, see [Thin headers](headers.md), or as they are.",

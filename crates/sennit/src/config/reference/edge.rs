@@ -12,7 +12,7 @@ use crate::config::{
 };
 
 pub(super) fn edge() -> Vec<Key> {
-    [far_side(), edge_host(), rekey("[edge]")].concat()
+    [far_side(), edge_host(), carrying(), rekey("[edge]")].concat()
 }
 
 /// Its hub, and who it is to that.
@@ -115,6 +115,20 @@ fn edge_host() -> Vec<Key> {
             Kind::Text(r#""/run/edge.sock""#),
             string(DEFAULT_EDGE_CONTROL),
             CONTROL,
+        ),
+    ]
+}
+
+/// How it carries packets.
+fn carrying() -> Vec<Key> {
+    let key = |name, kind, without, meaning| key("[edge]", name, kind, without, meaning);
+    vec![
+        key(
+            "share_links",
+            Kind::Boolean,
+            Without::Value("false".into()),
+            "Whether classes [share links](classes.md#shares) though nothing else asks for that. \
+             Without it plain\nclasses meet in the queue of the modem.",
         ),
         mtu("[edge]"),
         key(

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::{
         config,
-        daemon::{edge::tests::config, tests::link},
+        daemon::{edge::tests::config, reload, tests::link},
         journal::Keeper,
     };
 
@@ -307,6 +307,7 @@ mod tests {
             "edge.toml".into(),
             &Arc::new(running),
             journal.clone(),
+            reload::tests::secrets(),
             |_| unreachable!("nobody reloads"),
         );
         let accounts = Accounts {

@@ -10,20 +10,20 @@ use sennit_linux::poller::Poller;
 use sennit_masque::capsule::NextAuthority;
 
 use super::{
-    LETTERS, QUESTIONS, STRAYS, Share,
+    HANDOFF, LETTERS, Portion, QUESTIONS,
     answer::Answer,
     class_devices,
     ground::{Ground, Host},
     lead::Lead,
     letter::Letter,
     links::Links,
-    machine::{EdgeMachine, Stray},
+    machine::{EdgeMachine, Handed},
     running::Running,
 };
 use crate::{
     daemon::{
+        handoff::Handoff,
         mailbox::{self, Hatch, Mailbox, Question, Slot},
-        strays::Strays,
         worker::{Io, Worker},
     },
     exit::Failure,
@@ -35,10 +35,10 @@ use crate::{
 pub(super) struct Boxes {
     questions: Vec<Mailbox<Question<Answer>>>,
     letters: Vec<Mailbox<Letter>>,
-    inboxes: Vec<Mailbox<Stray>>,
+    inboxes: Vec<Mailbox<Handed>>,
     pub(super) question_slots: Vec<Slot<Question<Answer>>>,
     pub(super) letter_slots: Arc<[Slot<Letter>]>,
-    hatches: Arc<[Hatch<Stray>]>,
+    hatches: Arc<[Hatch<Handed>]>,
 }
 
 impl Boxes {
@@ -46,7 +46,7 @@ impl Boxes {
         let (questions, question_slots) =
             mailbox::for_each(pollers, |it| mailbox::open(it, QUESTIONS))?;
         let (letters, letter_slots) = mailbox::for_each(pollers, |it| mailbox::open(it, LETTERS))?;
-        let (inboxes, hatches) = mailbox::for_each(pollers, |it| Strays::open_box(it, STRAYS))?;
+        let (inboxes, hatches) = mailbox::for_each(pollers, |it| Handoff::open_box(it, HANDOFF))?;
         Ok(Self {
             questions,
             letters,
@@ -98,13 +98,13 @@ impl<'a> Crew<'a> {
         let ears = ears.zip(boxes.inboxes);
         let parts = ios.into_iter().zip(engines).zip(ears).enumerate();
         let worker = |(number, ((io, edge), ((questions, letters), inbox)))| {
-            let share = Share { number, workers };
+            let portion = Portion { number, workers };
             let own = class_devices(&self.running.config)
                 .map(|(class, _)| class)
-                .filter(|&class| share.has(class));
+                .filter(|&class| portion.has(class));
             let machine = EdgeMachine {
                 edge,
-                share,
+                portion,
                 site: self.site.clone(),
                 links: Links::new(
                     self.running,
@@ -116,7 +116,7 @@ impl<'a> Crew<'a> {
                 questions,
                 letters,
                 letter_slots: Arc::clone(&letter_slots),
-                strays: Strays::new(inbox, Arc::clone(&hatches)),
+                handoff: Handoff::new(inbox, Arc::clone(&hatches)),
                 resolved: Arc::default(),
                 lead: lead.take(),
                 told: BTreeMap::new(),

@@ -9,7 +9,7 @@ use sennit_engine::{
 };
 use sennit_packet::Prefix;
 
-use super::{Share, running::Running};
+use super::{Portion, running::Running};
 use crate::{
     config::{self, Class, EdgeConfig},
     daemon::random_seed,
@@ -105,10 +105,10 @@ impl FarSide {
         };
         let tls = Arc::new(tls.config);
         let engine = |number| {
-            let share = Share { number, workers };
+            let portion = Portion { number, workers };
             let busy = number == 0 || matches!(purpose, Purpose::Tunnels);
             let engine_config = EngineConfig {
-                classes: class_configs(running, |class| busy && share.has(class)),
+                classes: class_configs(running, |class| busy && portion.has(class)),
                 ..engine_config.clone()
             };
             let settings = settings(config)?;
@@ -171,32 +171,13 @@ fn class_configs(
 }
 
 pub(super) fn class_config(class: &Class) -> ClassConfig {
-    let policy = match class.policy {
-        config::Policy::Single => sennit_core::Policy::Single,
-        config::Policy::Failover => sennit_core::Policy::Failover,
-        config::Policy::Balanced => sennit_core::Policy::Balanced,
-        config::Policy::Bond => sennit_core::Policy::Bond,
-        config::Policy::Redundant => sennit_core::Policy::Redundant,
-    };
-    let delivery = match class.delivery {
-        config::Delivery::Datagram => sennit_core::Delivery::Datagram,
-        config::Delivery::Repair => sennit_core::Delivery::Repair,
-        config::Delivery::Reliable => sennit_core::Delivery::Reliable,
-    };
-    let congestion = match class.congestion {
-        config::Congestion::Auto => sennit_core::Congestion::Auto,
-        config::Congestion::Cubic => sennit_core::Congestion::Cubic,
-        config::Congestion::Bbr => sennit_core::Congestion::Bbr,
-        config::Congestion::Bbr3 => sennit_core::Congestion::Bbr3,
-        config::Congestion::Follow => sennit_core::Congestion::Follow,
-    };
     ClassConfig {
         name: class.name.clone(),
         treatment: Treatment {
-            policy,
-            delivery,
+            policy: class.policy,
+            delivery: class.delivery,
             copies: class.copies,
-            congestion,
+            congestion: class.congestion,
             headers: class.headers,
             fec: class.fec,
         },
@@ -205,19 +186,22 @@ pub(super) fn class_config(class: &Class) -> ClassConfig {
     }
 }
 
-pub(super) fn classifier(running: &Running) -> Classifier {
-    let rules = running
-        .numbered()
-        .flat_map(|(id, class)| {
-            let own = class.matches.iter().filter(|it| !it.is_kernel());
-            own.map(move |it| (it.rule(), id))
-        })
-        .collect();
+fn classifier(running: &Running) -> Classifier {
+    let (mut rules, mut before) = (Vec::new(), BTreeMap::new());
+    for (id, class) in running.numbered() {
+        let (of_kernel, own): (Vec<_>, Vec<_>) =
+            class.matches.iter().partition(|it| it.is_kernel());
+        // What the kernel leads to the class goes by the rules of those that stand before it first.
+        if !of_kernel.is_empty() {
+            before.insert(id, rules.len());
+        }
+        rules.extend(own.into_iter().map(|it| (it.rule(), id)));
+    }
     let mut classes = running.numbered();
     let fallback = classes.find(|(_, class)| class.catches_all());
     let last = || running.classes.last().copied();
     let fallback = fallback.map(|(id, _)| id).or_else(last);
-    Classifier::new(rules, fallback.unwrap_or_default())
+    Classifier::new(rules, fallback.unwrap_or_default()).with_devices(before)
 }
 
 #[cfg(test)]

@@ -14,20 +14,20 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use sennit_core::{ClassId, PathState, health};
-use sennit_engine::{Edge, EdgeEvent, NotOurClass, Packet, Received, SocketId, Transmit};
+use sennit_engine::{Edge, EdgeEvent, NotOurClass, Origin, Packet, Received, SocketId, Transmit};
 use sennit_masque::capsule::NextAuthority;
 use sennit_packet::{Prefix, gso::VirtioNetHdr};
 
 use super::{
-    LETTERS, MONITOR, QUESTIONS, STRAYS, Share, answer::Answer, far_side, lead::Lead,
+    HANDOFF, LETTERS, MONITOR, Portion, QUESTIONS, answer::Answer, far_side, lead::Lead,
     letter::Letter, links::Links, running::Running, way::Resolved,
 };
 use crate::{
     control::Request,
     daemon::{
         facts::{self, Seen},
+        handoff::Handoff,
         mailbox::{Mailbox, Question, Slot},
-        strays::Strays,
         worker::{Io, Machine},
     },
     journal::{Event, Journal},
@@ -36,7 +36,7 @@ use crate::{
 
 /// A packet, perhaps a super-packet, that was read at the wrong worker.
 #[derive(Debug)]
-pub(super) struct Stray {
+pub(super) struct Handed {
     class: ClassId,
     header: VirtioNetHdr,
     packet: Bytes,
@@ -45,7 +45,7 @@ pub(super) struct Stray {
 pub(super) struct EdgeMachine {
     pub(super) edge: Edge,
     /// Which classes it has.
-    pub(super) share: Share,
+    pub(super) portion: Portion,
     pub(super) site: SiteName,
     pub(super) links: Links,
     /// For each TUN device the class it belongs to, if any.
@@ -54,7 +54,7 @@ pub(super) struct EdgeMachine {
     pub(super) letters: Mailbox<Letter>,
     /// Of all workers.
     pub(super) letter_slots: Arc<[Slot<Letter>]>,
-    pub(super) strays: Strays<Stray>,
+    pub(super) handoff: Handoff<Handed>,
     /// The hub's addresses that were looked up.
     pub(super) resolved: Arc<Resolved>,
     /// At the first worker.
@@ -237,7 +237,7 @@ impl EdgeMachine {
     /// So many of the tunnels of this worker are up: the first has to know of all.
     pub(super) fn set_up(&mut self, up: usize, now: Instant) {
         self.up = up;
-        let worker = self.share.number;
+        let worker = self.portion.number;
         match &mut self.lead {
             Some(lead) => lead.outlook.handle_tunnels(worker, up, now),
             None => self.letter_slots[0].post(Letter::Tunnels(worker, up)),
@@ -258,8 +258,8 @@ impl EdgeMachine {
 
     /// Has the engine do what the config says, unless it does.
     pub(super) fn follow_running(&mut self, now: Instant) {
-        let share = self.share;
-        let change = far_side::change(&self.running, |class| share.has(class));
+        let portion = self.portion;
+        let change = far_side::change(&self.running, |class| portion.has(class));
         self.edge.handle_change(change, now);
     }
 
@@ -322,14 +322,15 @@ impl EdgeMachine {
         }
     }
 
-    fn handle_stray(&mut self, stray: &Stray, now: Instant) {
-        let Stray {
+    fn handle_handed(&mut self, handed: &Handed, now: Instant) {
+        let Handed {
             class,
             header,
             packet,
-        } = stray;
-        let taken = self.edge.handle_packet(header, packet, Some(*class), now);
-        self.strays.counters.unowned += u64::from(taken.is_err());
+        } = handed;
+        let origin = Origin::Sorted(*class);
+        let taken = self.edge.handle_packet(header, packet, origin, now);
+        self.handoff.counters.unowned += u64::from(taken.is_err());
     }
 
     /// What an operator should know beside the state of links and tunnels.
@@ -381,7 +382,7 @@ impl EdgeMachine {
             links: links.into_iter().map(|(_, link)| link).collect(),
             refusals: self.links.refusals(now),
             standings: self.links.standings(),
-            worker: self.strays.counters.status(seen.len(), self.edge.woken()),
+            worker: self.handoff.counters.status(seen.len(), self.edge.woken()),
             seen,
         }
     }
@@ -397,21 +398,22 @@ impl Machine for EdgeMachine {
 
     fn handle_packet(&mut self, tun: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
         // What another worker read of the same flow was there first.
-        for stray in self.strays.take_early() {
-            self.handle_stray(&stray, now);
+        for handed in self.handoff.take_early() {
+            self.handle_handed(&handed, now);
         }
-        let class = self.devices.get(tun).copied().flatten();
-        let Err(NotOurClass(class)) = self.edge.handle_packet(header, packet, class, now) else {
+        let device = self.devices.get(tun).copied().flatten();
+        let origin = device.map_or(Origin::Main, Origin::Device);
+        let Err(NotOurClass(class)) = self.edge.handle_packet(header, packet, origin, now) else {
             return;
         };
         // Of ours there are none while there is no certificate.
-        if !self.share.has(class) {
-            let stray = Stray {
+        if !self.portion.has(class) {
+            let handed = Handed {
                 class,
                 header: *header,
                 packet: Bytes::copy_from_slice(packet),
             };
-            self.strays.hand(self.share.owner(class), stray);
+            self.handoff.hand(self.portion.owner(class), handed);
         }
     }
 
@@ -434,9 +436,9 @@ impl Machine for EdgeMachine {
                     self.handle_letter(letter, io, now);
                 }
             }
-            STRAYS => {
-                for stray in self.strays.take() {
-                    self.handle_stray(&stray, now);
+            HANDOFF => {
+                for handed in self.handoff.take() {
+                    self.handle_handed(&handed, now);
                 }
             }
             MONITOR => self.handle_kernel(io, now),
@@ -464,7 +466,7 @@ impl Machine for EdgeMachine {
         if lead.is_some_and(|lead| lead.is_due(now)) {
             self.start_over(io, now);
         }
-        self.strays.wake_others();
+        self.handoff.wake_others();
     }
 
     fn poll_packet(&mut self, _: Instant) -> Option<(usize, Packet)> {

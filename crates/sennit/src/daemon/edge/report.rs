@@ -18,6 +18,7 @@ use super::{
     passing::Passing,
     running::Running,
     sorted,
+    starved::Starved,
 };
 use crate::{
     config::{self, EdgeConfig, HostFinding},
@@ -29,6 +30,7 @@ use crate::{
         traffic,
     },
     date,
+    drill::Drills,
     identity::EdgeIdentity,
     journal::Journal,
     speedtest::Speedtests,
@@ -43,6 +45,7 @@ pub(super) struct Front {
     pub(super) reloader: Arc<Reloader<Running>>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) passing: Passing,
+    pub(super) starved: Starved,
     pub(super) started: Instant,
     pub(super) hold: leak::Hold,
     /// What is wrong with the LAN.
@@ -50,9 +53,8 @@ pub(super) struct Front {
     pub(super) workers: Vec<Slot<Question<Answer>>>,
     pub(super) letters: Arc<[Slot<Letter>]>,
     pub(super) journal: Journal,
-    /// What an operator should know since the start.
-    pub(super) notes: Vec<String>,
     pub(super) speedtests: Speedtests,
+    pub(super) drills: Drills,
 }
 
 impl Ask for Front {
@@ -77,6 +79,10 @@ impl Ask for Front {
                 Response::refused("not_a_hub", "an edge has no sites to disconnect")
             }
             Request::Link { ref link, .. } => self.link_answer(link, &request),
+            Request::Drill {
+                ref link,
+                ref order,
+            } => self.drills.answer(link, order),
             Request::Limit { ref link, bounds } => match self.limit(link, bounds) {
                 Ok(()) => self.link_answer(link, &Request::Summary),
                 Err(refused) => Response::Refused(refused),
@@ -95,8 +101,12 @@ impl Ask for Front {
         }
     }
 
-    fn note_rates(&self, rates: LinkRates) {
-        self.passing.note(rates, Instant::now());
+    fn note_second(&self, status: &Status, rates: LinkRates) {
+        let now = Instant::now();
+        self.passing.note(rates, now);
+        for event in self.starved.look(&status.tunnels, now) {
+            self.journal.note(event);
+        }
     }
 }
 
@@ -157,7 +167,7 @@ impl Front {
         running.describe_limits(&mut status.links);
         self.accounts.describe(&mut status.links);
         self.passing.describe(&mut status.links, Instant::now());
-        status.notes.extend_from_slice(&self.notes);
+        status.notes.extend(self.reloader.notes());
         let now = Instant::now();
         let look = || config::look_at_lan(&running.config);
         let lan = self.lan.within(leak::FRESH_ROUTES, now, look);

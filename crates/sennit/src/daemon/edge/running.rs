@@ -13,7 +13,9 @@ use super::{
     sharing::sharing,
 };
 use crate::{
-    config::{self, Change, Class, EdgeConfig, Entry, HostFinding, Loaded, Report},
+    config::{
+        self, ApiConfig, Change, Class, EdgeConfig, Entry, HostFinding, Loaded, Notify, Report,
+    },
     control::{LinkBounds, Refused},
     daemon::reload::{Planned, Runs, order_differs, with_old},
     remote::Remote,
@@ -37,7 +39,15 @@ pub(super) struct Running {
 }
 
 /// Keys of `[edge]` that take effect at once.
-const LIVE: [&str; 6] = ["hub", "routes", "dns", "lan", "leak", "leak_when_stopped"];
+const LIVE: [&str; 7] = [
+    "hub",
+    "routes",
+    "dns",
+    "lan",
+    "leak",
+    "leak_when_stopped",
+    "share_links",
+];
 
 impl Runs for Running {
     type Config = EdgeConfig;
@@ -61,7 +71,7 @@ impl Runs for Running {
         let classes = self.number_classes(&config.classes);
         let links = limits::apply(&config.links, &self.limits);
         let next = Self {
-            sharing: sharing(&config.classes, &classes, &links, self.sharing.as_ref()),
+            sharing: sharing(&config, &classes, &links, self.sharing.as_ref()),
             classes,
             links: self.place_links(&links),
             limits: self.limits.clone(),
@@ -75,6 +85,10 @@ impl Runs for Running {
         }
     }
 
+    fn named(config: &EdgeConfig) -> (&ApiConfig, &[Notify]) {
+        (&config.api, &config.notify)
+    }
+
     fn parts(&self) -> (&EdgeConfig, &[Entry]) {
         (&self.config, &self.entries)
     }
@@ -84,7 +98,7 @@ impl Running {
     pub(super) fn new(config: EdgeConfig, entries: Vec<Entry>) -> Self {
         let classes: Vec<ClassId> = (0..config.classes.len()).map(id).collect();
         Self {
-            sharing: sharing(&config.classes, &classes, &config.links, None),
+            sharing: sharing(&config, &classes, &config.links, None),
             classes,
             links: config.links.iter().cloned().map(Some).collect(),
             config,
@@ -107,7 +121,7 @@ impl Running {
         limits::set(&mut next.limits, link, bounds)?;
         let links = limits::apply(&self.config.links, &next.limits);
         let before = self.sharing.as_ref();
-        next.sharing = sharing(&self.config.classes, &self.classes, &links, before);
+        next.sharing = sharing(&self.config, &self.classes, &links, before);
         next.links = self.place_links(&links);
         Ok(next)
     }
@@ -127,7 +141,9 @@ impl Running {
         match (*section, key) {
             ("[edge]", Some("hub")) => self.is_other_proxy(wanted),
             ("[edge]", Some(key)) => !LIVE.contains(key),
-            ("[[class]]", Some("device")) | ("[[notify]]" | "[api]", _) => true,
+            ("[[class]]", Some("device")) => true,
+            // Who may reach it goes with where it listens.
+            ("[api]", _) => self.config.api.listen != wanted.api.listen,
             // Rules that need a device need it from the start.
             ("[[class]]", Some("match")) => {
                 let find = |all: &[Class]| {
@@ -169,6 +185,9 @@ impl Running {
             lan: wanted.lan.clone(),
             leak: wanted.leak,
             leak_when_stopped: wanted.leak_when_stopped,
+            share_links: wanted.share_links,
+            api: now.api.next(&wanted.api),
+            notify: wanted.notify.clone(),
             links: wanted.links.clone(),
             classes: self.reachable_classes(&wanted.classes),
             ..now.clone()
@@ -320,6 +339,18 @@ mod tests {
         let again = plan(&planned.next, &wanted);
         assert_eq!(whats(&again.changes), Vec::<&str>::new());
         assert_eq!(whats(&again.needs_restart), ["edge.mtu"]);
+    }
+
+    #[test]
+    fn plain_classes_share_links_from_the_reload_that_says_so() {
+        let before = running(&text("", &["a"], &["calls"]));
+        assert!(before.sharing.is_none());
+
+        let planned = plan(&before, &text("share_links = true", &["a"], &["calls"]));
+
+        assert_eq!(whats(&planned.changes), ["edge.share_links"]);
+        assert_eq!(planned.needs_restart.len(), 0);
+        assert!(planned.next.sharing.is_some());
     }
 
     #[test]

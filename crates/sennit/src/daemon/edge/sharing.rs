@@ -6,25 +6,25 @@ use sennit_core::ClassId;
 use sennit_engine::{Plan, Sharing, Terms};
 use sennit_packet::Bitrate;
 
-use crate::config::{self, Class};
+use crate::config::{self, Class, EdgeConfig};
 
 /// How classes share links, all of them with their numbers; what was before is kept if nothing of
 /// it has changed, and else what it has found out about the links.
 pub(super) fn sharing(
-    classes: &[Class],
+    config: &EdgeConfig,
     numbers: &[ClassId],
     links: &[config::Link],
     before: Option<&Arc<Sharing>>,
 ) -> Option<Arc<Sharing>> {
-    let plan = plan(classes, numbers, links);
+    let plan = plan(config, numbers, links);
     match before.filter(|before| *before.plan() == plan) {
         Some(same) => Some(Arc::clone(same)),
         None => Sharing::upward(plan, before, Instant::now()),
     }
 }
 
-fn plan(classes: &[Class], numbers: &[ClassId], links: &[config::Link]) -> Plan {
-    let classes = || numbers.iter().copied().zip(classes);
+fn plan(config: &EdgeConfig, numbers: &[ClassId], links: &[config::Link]) -> Plan {
+    let classes = || numbers.iter().copied().zip(&config.classes);
     let caps = |of: fn(&config::Link) -> Option<Bitrate>| {
         let links = links.iter();
         links
@@ -39,7 +39,7 @@ fn plan(classes: &[Class], numbers: &[ClassId], links: &[config::Link]) -> Plan 
         up: caps(|link| link.up),
         down: caps(|link| link.down),
         total: None,
-        asked: links.iter().any(|link| link.overflow),
+        asked: config.share_links || links.iter().any(|link| link.overflow),
     }
 }
 

@@ -2,30 +2,27 @@
 
 use sennit_packet::IpPacket;
 
-use super::{far_side, running::Running};
+use super::running::Running;
 use crate::{
     config::{Class, Match},
     described::DescribedPacket,
     status::{PacketException, PacketReason},
 };
 
-/// Where a packet would go that the host routes into the tunnel: first by the rules that the kernel
-/// looks at, then by the others.
+/// Where a packet would go that the host routes into the tunnel. The kernel leads it to the device
+/// of the first class of which such a rule matches, and there rules of classes before that one come
+/// first: so the first class with any rule that matches has it.
 pub(super) fn sort(running: &Running, packet: &DescribedPacket) -> Option<PacketReason> {
     let bytes = packet.bytes();
     let parsed = IpPacket::parse(&bytes).ok()?;
     let classes = &running.config.classes;
-    let rules = move |of_kernel: bool| {
-        let all = classes.iter().flat_map(|class| {
-            let rules = class.matches.iter();
-            rules.map(move |rule| (class, rule))
-        });
-        all.filter(move |(_, rule)| rule.is_kernel() == of_kernel)
-    };
+    let rules = classes.iter().flat_map(|class| {
+        let rules = class.matches.iter();
+        rules.map(move |rule| (class, rule))
+    });
     let mut unless = Vec::new();
-    for (class, rule) in rules(true) {
-        let lacking = packet.lacks(&rule.kernel);
-        match lacking.filter(|_| rule.rule().matches(&parsed, packet.size())) {
+    for (class, rule) in rules.filter(|(_, it)| it.rule().matches(&parsed, packet.size())) {
+        match packet.lacks(&rule.kernel) {
             None => {}
             Some(lacking) if lacking.is_empty() => return Some(reason(class, Some(rule), unless)),
             Some(lacking) => unless.push(PacketException {
@@ -35,10 +32,8 @@ pub(super) fn sort(running: &Running, packet: &DescribedPacket) -> Option<Packet
             }),
         }
     }
-    let (id, rule) = far_side::classifier(running).explain(&parsed, packet.size());
-    let (_, class) = running.numbered().find(|(of, _)| *of == id)?;
-    let rule = rule.and_then(|rule| rules(false).nth(rule));
-    Some(reason(class, rule.map(|(_, rule)| rule), unless))
+    let rest = classes.iter().find(|class| class.catches_all());
+    Some(reason(rest?, None, unless))
 }
 
 fn reason(class: &Class, rule: Option<&Match>, mut unless: Vec<PacketException>) -> PacketReason {
@@ -69,11 +64,12 @@ mod tests {
     use crate::config::{self, EdgeConfig};
 
     #[test]
-    fn what_only_the_kernel_knows_comes_first_and_is_asked_for_where_it_is_not_said() {
+    fn the_first_class_that_matches_is_told_and_what_the_kernel_knows_is_asked_for_before_it() {
         let text = "[edge]\nhub = ['203.0.113.10:443']\n\
                     [[link]]\nname = 'a'\ninterface = 'wan-a'\n\
-                    [[class]]\nname = 'calls'\nmatch = ['udp port 5060']\n\
+                    [[class]]\nname = 'calls'\nmatch = ['dscp ef']\n\
                     [[class]]\nname = 'voice'\nmatch = ['udp mark 0x10/0xff', 'in eth1.20']\n\
+                    [[class]]\nname = 'games'\nmatch = ['udp port 5060']\n\
                     [[class]]\nname = 'backup'\nmatch = ['uid 34 tcp']\n";
         let loaded = EdgeConfig::parse("edge.toml", text.as_bytes()).unwrap();
         let running = Running::new(loaded.config, config::effective(text));
@@ -84,8 +80,12 @@ mod tests {
 
         for (packet, why) in [
             (
+                "udp 192.168.8.7 10.9.0.2 5060 mark 0x10 in eth1.20 dscp ef",
+                "class calls: its rule \"dscp 46\" is the first that matches",
+            ),
+            (
                 "udp 192.168.8.7 10.9.0.2 5060",
-                "class calls: its rule \"udp port 5060\" is the first that matches; class voice if \
+                "class games: its rule \"udp port 5060\" is the first that matches; class voice if \
                  its mark is 0x10/0xff; class voice if it came in by eth1.20",
             ),
             (
@@ -94,7 +94,7 @@ mod tests {
             ),
             (
                 "udp 192.168.8.7 10.9.0.2 5060 mark 0 in eth1",
-                "class calls: its rule \"udp port 5060\" is the first that matches",
+                "class games: its rule \"udp port 5060\" is the first that matches",
             ),
             (
                 "tcp 192.168.8.7 10.9.0.2 22",

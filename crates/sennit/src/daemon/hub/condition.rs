@@ -6,14 +6,16 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use sennit_packet::Prefix;
 
+pub(crate) use crate::journal::Trouble;
 use crate::{
     date,
     identity::{Fingerprint, Rotation},
+    journal::{Event, Journal},
     site::SiteName,
     status::{AuthorityStatus, LeasedPool, RefusedPrefix, SiteStatus, State},
     store::SiteRecord,
@@ -23,26 +25,17 @@ use crate::{
 /// document that is made up to five times a second.
 const MOST_AWAY: usize = 1000;
 
-/// What keeps a hub from all that it should do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Trouble {
-    /// Its store cannot be read.
-    Reading,
-    /// Its store cannot be written.
-    Writing,
-    /// It has no address for a site that has joined.
-    Pool,
-    /// Nobody can see that the host keeps sites to what they may reach.
-    Filter,
-    /// The host does not forward packets.
-    Forwarding,
-    /// It cannot go by the authority that there is.
-    Authority,
-}
+/// A trouble that was told is over when it was not found for so long: one that comes and goes would
+/// fill the journal.
+const OVER_AFTER: Duration = Duration::from_secs(30);
 
-/// What was found last.
+/// What was found last, and who hears when something begins or ends to be wrong.
 #[derive(Debug, Default)]
-pub(crate) struct Condition(Mutex<Found>);
+pub(crate) struct Condition {
+    found: Mutex<Found>,
+    told: Mutex<BTreeMap<Trouble, Option<Instant>>>,
+    journal: Option<Journal>,
+}
 
 /// A copy of it.
 #[derive(Clone, Debug, Default)]
@@ -54,8 +47,6 @@ pub(crate) struct Found {
     blockers: Vec<String>,
     /// What sites announce as their LANs and are not routed, by site.
     refused: Arc<BTreeMap<String, Vec<RefusedPrefix>>>,
-    /// What an operator should know since the start.
-    lacks: Vec<String>,
     /// How far the rotation of the authority is, in words.
     rotation: Option<String>,
     /// By which authority sites know this hub.
@@ -65,13 +56,11 @@ pub(crate) struct Found {
 }
 
 impl Condition {
-    /// Of a hub that lacks this since its start, in sentences.
-    pub(crate) fn lacking(lacks: Vec<String>) -> Self {
-        let found = Found {
-            lacks,
-            ..Found::default()
-        };
-        Self(Mutex::new(found))
+    pub(crate) fn new(journal: Journal) -> Self {
+        Self {
+            journal: Some(journal),
+            ..Self::default()
+        }
     }
 
     /// These are all sites of the store. Clients with a bearer token come and go as they like, and
@@ -90,6 +79,7 @@ impl Condition {
 
     /// This trouble there is, in words, or not; whether it is new.
     pub(crate) fn note(&self, trouble: Trouble, found: Option<String>) -> bool {
+        self.tell(trouble, found.as_deref(), Instant::now());
         let troubles = &mut self.lock().troubles;
         match found {
             Some(found) => troubles.insert(trouble, found).is_none(),
@@ -97,6 +87,41 @@ impl Condition {
                 troubles.remove(&trouble);
                 false
             }
+        }
+    }
+
+    /// Has the journal hear of a trouble that begins.
+    fn tell(&self, trouble: Trouble, reason: Option<&str>, now: Instant) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match (told.get_mut(&trouble), reason) {
+            (None, None) => {}
+            (None, Some(reason)) => {
+                told.insert(trouble, None);
+                self.hear(Event::HubDegraded {
+                    trouble,
+                    reason: reason.into(),
+                });
+            }
+            (Some(gone), Some(_)) => *gone = None,
+            (Some(gone), None) => *gone = Some(gone.unwrap_or(now)),
+        }
+    }
+
+    /// Has the journal hear of those that are over; to be called now and then.
+    pub(crate) fn settle(&self, now: Instant) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|&trouble, gone| {
+            let over = gone.is_some_and(|since| now >= since + OVER_AFTER);
+            if over {
+                self.hear(Event::HubRecovered { trouble });
+            }
+            !over
+        });
+    }
+
+    fn hear(&self, event: Event) {
+        if let Some(journal) = &self.journal {
+            journal.note(event);
         }
     }
 
@@ -147,7 +172,7 @@ impl Condition {
     }
 
     fn lock(&self) -> MutexGuard<'_, Found> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,8 +196,7 @@ impl Found {
             )
         };
         let blockers = self.blockers.iter().map(note);
-        let lacks = self.lacks.iter().cloned();
-        blockers.chain(self.rotation.clone()).chain(lacks).collect()
+        blockers.chain(self.rotation.clone()).collect()
     }
 
     /// Adds to each site what it announces and is not routed there.
@@ -215,9 +239,8 @@ fn absent(name: SiteName, seen: SystemTime) -> SiteStatus {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::journal::{self, Keeper, Wanted};
 
     fn site(name: &str, seen: Option<u64>) -> SiteRecord {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -330,6 +353,31 @@ mod tests {
         condition.note(Trouble::Reading, None);
         assert_eq!(condition.found().state(), (State::Up, None));
         assert!(condition.note(Trouble::Reading, why("it is back")));
+    }
+
+    #[test]
+    fn the_journal_hears_when_a_trouble_begins_and_once_it_stays_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::start(&dir.path().join("journal.db")).unwrap();
+        let condition = Condition::new(keeper.journal().clone());
+        let full = |there: bool| condition.note(Trouble::Pool, there.then(|| "it is full".into()));
+        let start = Instant::now();
+        // A site comes each second, and goes.
+        for _ in 0..5 {
+            full(true);
+            full(false);
+            condition.settle(start + Duration::from_secs(10));
+        }
+        condition.settle(Instant::now() + OVER_AFTER);
+        full(true);
+
+        drop(keeper);
+        let told = journal::read_file(&dir.path().join("journal.db"), &Wanted::default());
+        let events = told.unwrap().events;
+        let texts: Vec<&str> = events.iter().map(|it| it.text.as_str()).collect();
+        let begins = "the hub does not do all that it should: it is full";
+        let over = "of the hub: its pool has addresses again";
+        assert_eq!(texts, [begins, over, begins]);
     }
 
     #[test]

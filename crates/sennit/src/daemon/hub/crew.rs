@@ -11,17 +11,17 @@ use sennit_engine::{Hub, Issuer, Settings};
 use sennit_linux::{poller::Poller, tun::Tun};
 
 use super::{
-    Answer, Condition, Directory, Gateway, QUESTIONS, STRAYS, VERDICTS, engine_config,
-    machine::{HubMachine, Stray},
+    Answer, Condition, Directory, Gateway, HANDOFF, QUESTIONS, VERDICTS, engine_config,
+    machine::{Handed, HubMachine},
     registrar::{self, Neighbours, Query, Verdict},
     relay::{Order, Window},
 };
 use crate::{
     config::HubConfig,
     daemon::{
+        handoff::Handoff,
         mailbox::{self, Hatch, Mailbox, Question, Slot},
         random_seed,
-        strays::Strays,
         worker::{Io, Lifeline, Worker},
     },
     exit::Failure,
@@ -34,10 +34,10 @@ use crate::{
 pub(super) struct Boxes {
     questions: Vec<Mailbox<Question<Answer>>>,
     verdicts: Vec<Mailbox<Verdict>>,
-    inboxes: Vec<Mailbox<Stray>>,
+    inboxes: Vec<Mailbox<Handed>>,
     pub(super) question_slots: Vec<Slot<Question<Answer>>>,
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
-    hatches: Arc<[Hatch<Stray>]>,
+    hatches: Arc<[Hatch<Handed>]>,
 }
 
 impl Boxes {
@@ -46,7 +46,7 @@ impl Boxes {
             mailbox::for_each(pollers, |it| mailbox::open(it, QUESTIONS))?;
         let (verdicts, verdict_slots) =
             mailbox::for_each(pollers, |it| mailbox::open(it, VERDICTS))?;
-        let (inboxes, hatches) = mailbox::for_each(pollers, |it| Strays::open_box(it, STRAYS))?;
+        let (inboxes, hatches) = mailbox::for_each(pollers, |it| Handoff::open_box(it, HANDOFF))?;
         Ok(Self {
             questions,
             verdicts,
@@ -147,9 +147,10 @@ impl<'a> Crew<'a> {
                 directory: Arc::clone(&self.directory),
                 queries: registrar.clone(),
                 questions,
+                telling: None,
                 verdicts,
                 verdict_slots: Arc::clone(&verdict_slots),
-                strays: Strays::new(inbox, Arc::clone(&hatches)),
+                handoff: Handoff::new(inbox, Arc::clone(&hatches)),
                 journal: self.journal.clone(),
                 window: windows.next(),
             };

@@ -1,5 +1,7 @@
 //! One worker's engine with its events turned into deeds.
 
+mod telling;
+
 use std::{
     net::IpAddr,
     sync::{
@@ -16,27 +18,26 @@ use sennit_engine::{Hub, HubEvent, NoSuchSite, Packet, Received, RequestId, Site
 use sennit_masque::connect_udp::Target;
 use sennit_packet::gso::VirtioNetHdr;
 
+use self::telling::Telling;
 use super::{
-    Announced, Answer, Directory, QUESTIONS, RELAYED, STRAYS, VERDICTS,
+    Announced, Answer, Directory, HANDOFF, QUESTIONS, RELAYED, VERDICTS,
     owners::Owners,
     registrar::{Asker, Query, Verdict, targets},
     relay::Window,
 };
 use crate::{
-    control::Request,
     daemon::{
-        facts::{self, Seen},
+        facts,
+        handoff::Handoff,
         mailbox::{Mailbox, Question, Slot},
-        strays::Strays,
         worker::{Io, Machine},
     },
     journal::{Event, Journal},
-    status::WorkerStatus,
 };
 
 /// A thing that was found at the wrong worker.
 #[derive(Debug)]
-pub(super) enum Stray {
+pub(super) enum Handed {
     /// From the TUN device, perhaps a super-packet.
     Packet { header: VirtioNetHdr, packet: Bytes },
     /// From a socket.
@@ -50,10 +51,12 @@ pub(super) struct HubMachine {
     pub(super) directory: Arc<Directory>,
     pub(super) queries: SyncSender<Query>,
     pub(super) questions: Mailbox<Question<Answer>>,
+    /// A question that is answered in several turns.
+    pub(super) telling: Option<Telling>,
     pub(super) verdicts: Mailbox<Verdict>,
     /// Of all workers.
     pub(super) verdict_slots: Arc<[Slot<Verdict>]>,
-    pub(super) strays: Strays<Stray>,
+    pub(super) handoff: Handoff<Handed>,
     pub(super) journal: Journal,
     /// Towards the sockets of proxied UDP, if any is.
     pub(super) window: Option<Window>,
@@ -322,53 +325,13 @@ impl HubMachine {
         }
     }
 
-    fn handle_stray(&mut self, stray: Stray, now: Instant) {
-        match stray {
-            Stray::Packet { header, packet } => {
+    fn handle_handed(&mut self, handed: Handed, now: Instant) {
+        match handed {
+            Handed::Packet { header, packet } => {
                 let taken = self.hub.offer_packet(&header, &packet, now);
-                self.strays.counters.unowned += u64::from(taken.is_err());
+                self.handoff.counters.unowned += u64::from(taken.is_err());
             }
-            Stray::Datagrams { from, data } => self.hub.handle_datagrams(from, data, now),
-        }
-    }
-
-    fn answer(&mut self, request: &Request, now: Instant) -> Answer {
-        match request {
-            Request::Status
-            | Request::Summary
-            | Request::Events { .. }
-            | Request::Flow { .. }
-            | Request::Packet { .. }
-            | Request::Link { .. }
-            | Request::Limit { .. }
-            | Request::Identity
-            | Request::Reload { .. }
-            | Request::Keep
-            | Request::Invitations { .. }
-            | Request::Leases
-            | Request::Config { .. }
-            | Request::Speedtest { .. }
-            | Request::Usage => {}
-            Request::Disconnect { site } => {
-                self.hub
-                    .expel(&site.as_str().into(), "the site is revoked", now);
-            }
-        }
-        let wanted = facts::wanted_flows(request);
-        let tunnels = self.hub.status_with_flows(&wanted, now);
-        let seen = Seen::new(tunnels, self.hub.links(), |_, _| None, now);
-        let strangers = self.hub.strangers();
-        Answer {
-            worker: WorkerStatus {
-                turned_away_packets: self.hub.turned_away(),
-                strangers: strangers.now as u64,
-                retried_strangers: strangers.asked_to_retry,
-                refused_strangers: strangers.refused,
-                completed_handshakes: strangers.completed,
-                failed_handshakes: strangers.failed,
-                ..self.strays.counters.status(seen.len(), self.hub.woken())
-            },
-            seen,
+            Handed::Datagrams { from, data } => self.hub.handle_datagrams(from, data, now),
         }
     }
 }
@@ -386,26 +349,26 @@ impl Machine for HubMachine {
             if owner == self.number {
                 self.hub.handle_datagrams(from, data, now);
             } else {
-                self.strays.hand(owner, Stray::Datagrams { from, data });
+                self.handoff.hand(owner, Handed::Datagrams { from, data });
             }
         }
     }
 
     fn handle_packet(&mut self, _: usize, header: &VirtioNetHdr, packet: &[u8], now: Instant) {
         // What another worker read of the same flow was there first.
-        for stray in self.strays.take_early() {
-            self.handle_stray(stray, now);
+        for handed in self.handoff.take_early() {
+            self.handle_handed(handed, now);
         }
         let Err(NoSuchSite(destination)) = self.hub.offer_packet(header, packet, now) else {
             return;
         };
         match self.directory.worker_of(destination) {
             Some(worker) if worker != self.number => {
-                let stray = Stray::Packet {
+                let handed = Handed::Packet {
                     header: *header,
                     packet: Bytes::copy_from_slice(packet),
                 };
-                self.strays.hand(worker, stray);
+                self.handoff.hand(worker, handed);
             }
             Some(_) | None => self.hub.handle_unreachable(packet, now),
         }
@@ -419,10 +382,7 @@ impl Machine for HubMachine {
         match token {
             QUESTIONS => {
                 self.questions.acknowledge();
-                while let Some(question) = self.questions.next() {
-                    let report = self.answer(&question.request, now);
-                    question.answer(report);
-                }
+                self.tell_on(now);
             }
             VERDICTS => {
                 self.verdicts.acknowledge();
@@ -430,9 +390,9 @@ impl Machine for HubMachine {
                     self.handle_verdict(verdict, now);
                 }
             }
-            STRAYS => {
-                for stray in self.strays.take() {
-                    self.handle_stray(stray, now);
+            HANDOFF => {
+                for handed in self.handoff.take() {
+                    self.handle_handed(handed, now);
                 }
             }
             RELAYED => self.handle_relayed(),
@@ -444,7 +404,7 @@ impl Machine for HubMachine {
         while let Some(event) = self.hub.poll_event(now) {
             self.handle_event(event, now);
         }
-        self.strays.wake_others();
+        self.handoff.wake_others();
         if let Some(window) = &mut self.window {
             window.tell();
         }
@@ -470,3 +430,6 @@ impl Machine for HubMachine {
         self.hub.close(now);
     }
 }
+
+#[cfg(test)]
+mod tests;

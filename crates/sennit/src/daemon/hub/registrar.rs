@@ -17,7 +17,7 @@ pub(super) mod targets;
 mod udp;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::{
         Arc, Weak,
@@ -101,6 +101,8 @@ struct Registrar {
     tries: u32,
     /// What tunnels were granted to; those that have ended stay until they are not good any more.
     admitted: BTreeMap<Proof, Admission>,
+    /// Sites that are revoked, as the journal has heard or was so before the start.
+    revoked: BTreeSet<SiteName>,
     /// Sites that may reach something else than the config says of all, and their addresses.
     confined: BTreeMap<SiteName, (Vec<Prefix>, Reach)>,
     /// Revoked sites that were confined, and their addresses: they reach nothing until workers have
@@ -172,6 +174,7 @@ impl Registrar {
         let now = Instant::now();
         Ok(Self {
             generation: store.generation()?,
+            revoked: confined::revoked(&store.sites(SystemTime::now())?).collect(),
             store,
             authorities,
             mark: None,
@@ -361,6 +364,7 @@ impl Registrar {
             }
             self.forget_departed();
             self.look_after_host();
+            self.neighbours.condition.settle(now);
             let time = self.clock.time(wall, now);
             self.review(wall, |admission| {
                 admission.expires.is_some_and(|at| time >= at)
@@ -454,10 +458,7 @@ impl Registrar {
 
     fn expel(&mut self, admission: &Admission, refusal: &Refusal) {
         tracing::info!(site = %admission.site, reason = %refusal, code = refusal.code(), "expelled");
-        self.neighbours.journal.note(Event::Expelled {
-            site: admission.site.to_string(),
-            reason: refusal.to_string(),
-        });
+        self.tell_of_expelled(&admission.site, refusal);
         for worker in &*self.neighbours.verdicts {
             worker.post(Verdict::Expel {
                 credential: *admission.proof.digest(),

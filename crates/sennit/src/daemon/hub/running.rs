@@ -1,7 +1,7 @@
 //! What a hub runs with, and what of another config it can have without a restart.
 
 use crate::{
-    config::{Entry, HostFinding, HubConfig, Loaded, Report, changes},
+    config::{ApiConfig, Entry, HostFinding, HubConfig, Loaded, Notify, Report, changes},
     daemon::reload::{Planned, Runs, order_differs, with_old},
     onsite,
 };
@@ -33,7 +33,8 @@ impl Runs for Running {
             all.into_iter()
                 .partition(|change| match (change.place.0, change.place.2) {
                     ("[hub]", Some(key)) => !LIVE.contains(&key),
-                    ("[[notify]]" | "[api]", _) => true,
+                    // Who may reach it goes with where it listens.
+                    ("[api]", _) => self.config.api.listen != wanted.api.listen,
                     _ => false,
                 });
         let names = |config: &HubConfig| -> Vec<String> {
@@ -52,6 +53,8 @@ impl Runs for Running {
             site_limit: wanted.site_limit,
             classes: wanted.classes.clone(),
             connect_udp: wanted.connect_udp.clone(),
+            api: self.config.api.next(&wanted.api),
+            notify: wanted.notify.clone(),
             ..self.config.clone()
         };
         Planned {
@@ -62,6 +65,10 @@ impl Runs for Running {
             changes,
             needs_restart,
         }
+    }
+
+    fn named(config: &HubConfig) -> (&ApiConfig, &[Notify]) {
+        (&config.api, &config.notify)
     }
 
     fn parts(&self) -> (&HubConfig, &[Entry]) {
@@ -77,7 +84,7 @@ mod tests {
     use crate::{
         config::{Change, effective},
         control::{ConfigOrder, Response},
-        daemon::reload::{Applied, Reloader},
+        daemon::reload::{Applied, Reloader, tests},
         journal::Keeper,
     };
 
@@ -130,6 +137,27 @@ mod tests {
     }
 
     #[test]
+    fn who_may_ask_changes_at_once_unless_the_api_is_to_listen_elsewhere() {
+        let api = |listen: &str, more: &str| {
+            let api = format!("[api]\nlisten = ['127.0.0.1:{listen}']\n{more}");
+            text("", &api)
+        };
+        let token = "read_token = 'file:/etc/sennit/token'\n";
+        let told = "[[notify]]\nname = 'ops'\nkind = 'ntfy'\nurl = 'https://ntfy.sh/vans'\n";
+
+        let more = format!("{token}{told}");
+        let planned = plan(&api("8479", ""), &api("8479", &more));
+        assert_eq!(whats(&planned.changes), ["notify ops", "api.read_token"]);
+        assert_eq!(planned.next.config.notify[0].name, "ops");
+        assert!(planned.next.config.api.read_token.is_some());
+
+        let planned = plan(&api("8479", ""), &api("8480", token));
+        let waits = ["api.listen", "api.read_token"];
+        assert_eq!(whats(&planned.needs_restart), waits);
+        assert_eq!(planned.next.config.api.read_token, None);
+    }
+
+    #[test]
     fn rules_that_change_places_say_so() {
         let class = |name: &str| format!("[[class]]\nname = '{name}'\nmatch = ['udp']\n");
         let (one, other) = (class("a") + &class("b"), class("b") + &class("a"));
@@ -151,9 +179,8 @@ mod tests {
             config: parse(&config),
             entries: effective(&config),
         });
-        let reloader = Reloader::new(file, &running, keeper.journal().clone(), |_| {
-            Ok(Applied::Whole)
-        });
+        let (journal, secrets) = (keeper.journal().clone(), tests::secrets());
+        let reloader = Reloader::new(file, &running, journal, secrets, |_| Ok(Applied::Whole));
         let reloader = Arc::new(reloader);
 
         for order in [ConfigOrder::Show, ConfigOrder::Check { text: config }] {

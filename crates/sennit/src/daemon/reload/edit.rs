@@ -9,9 +9,10 @@ use aws_lc_rs::digest;
 use similar::TextDiff;
 
 use super::{
-    Planned, Reloader, Runs, State, excuse,
+    Planned, Reloader, Runs, State,
+    answer::has_to_wait,
+    excuse,
     file::{self, Draft},
-    has_to_wait,
 };
 use crate::{
     config::{self, HostFinding, Located, Report},

@@ -1,9 +1,14 @@
-use std::{cell::RefCell, fs};
+use std::{cell::RefCell, fs, sync::LazyLock};
 
 use sennit_linux::poller::Poller;
 
 use super::*;
-use crate::{config::EdgeConfig, control::ConfigOrder, daemon::mailbox, journal::Keeper};
+use crate::{
+    config::EdgeConfig,
+    control::ConfigOrder,
+    daemon::mailbox,
+    journal::{Keeper, Wanted},
+};
 
 thread_local! {
     /// Whose state has to be locked while this thread reads a file.
@@ -35,6 +40,7 @@ impl Runs for Text {
             severity: Severity::Error,
             message: "it collides".into(),
             help: None,
+            named: None,
         });
         finding.into_iter().collect()
     }
@@ -53,9 +59,20 @@ impl Runs for Text {
         }
     }
 
+    fn named(_: &String) -> (&ApiConfig, &[Notify]) {
+        static API: LazyLock<ApiConfig> = LazyLock::new(ApiConfig::default);
+        (&API, &[])
+    }
+
     fn parts(&self) -> (&String, &[Entry]) {
         (&self.0, &[])
     }
+}
+
+/// Of a daemon whose config names no files.
+pub(in crate::daemon) fn secrets() -> Arc<Secrets> {
+    let read = Secrets::load(&ApiConfig::default(), &[]);
+    read.unwrap().secrets
 }
 
 /// Runs with this text, which is in the file.
@@ -64,7 +81,7 @@ fn reloader(directory: &Path, text: &str) -> (Arc<Reloader<Text>>, Keeper) {
     fs::write(&file, text).unwrap();
     let keeper = Keeper::start(&directory.join("journal.db")).unwrap();
     let (running, journal) = (Arc::new(Text(text.into())), keeper.journal().clone());
-    let reloader = Reloader::new(file, &running, journal, |_| Ok(Applied::Whole));
+    let reloader = Reloader::new(file, &running, journal, secrets(), |_| Ok(Applied::Whole));
     (Arc::new(reloader), keeper)
 }
 
@@ -174,4 +191,21 @@ fn whether_the_last_reload_was_taken_is_told() {
     assert!(successful());
     reloader.handle_config(&ConfigOrder::Revert);
     assert!(!successful(), "it was taken back");
+}
+
+#[test]
+fn a_reload_that_a_signal_asks_for_in_vain_is_an_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reloader, keeper) = reloader(directory.path(), "old");
+    fs::write(&reloader.file, "it collides").unwrap();
+
+    reloader.hang_up();
+
+    let wanted = Wanted {
+        wait_seconds: Some(20),
+        ..Wanted::default()
+    };
+    let told = keeper.journal().read(&wanted).events;
+    let text = "the reload was refused, and nothing has changed: error: on this host, it collides";
+    assert_eq!(told[0].text, text);
 }

@@ -45,9 +45,13 @@ pub(super) fn held(
         Cause::Queue => {
             format!("the {whole} that are given out there while a queue in it drains")
         }
-        Cause::Unknown | Cause::Clear | Cause::Rises | Cause::Stalled => {
-            format!("the {whole} that it was found to carry")
+        Cause::Rises => {
+            format!("the {whole} that are given out there, with more tried from time to time")
         }
+        Cause::Stalled => {
+            format!("the {whole} that it was found to carry before nothing arrived any more")
+        }
+        Cause::Unknown | Cause::Clear => format!("the {whole} that it was found to carry"),
     };
     let (down, says, place) = way.words();
     let wait = format!(
@@ -197,6 +201,24 @@ mod tests {
             ..share.clone()
         };
         assert_eq!(held("bulk", "starlink", &free, stood), None);
+        for (cause, words) in [
+            (Cause::Queue, "while a queue in it drains; its packets"),
+            (
+                Cause::Rises,
+                "with more tried from time to time; its packets",
+            ),
+            (
+                Cause::Stalled,
+                "before nothing arrived any more; its packets",
+            ),
+        ] {
+            let share = PathShare {
+                cause,
+                ..share.clone()
+            };
+            let told = held("bulk", "starlink", &share, stood).unwrap();
+            assert!(told.contains(words), "{told}");
+        }
         let told = shared(&share);
         assert_eq!(told.link_cause, "clear");
         assert_eq!(told.link_queue_seconds, Some(0.0012));

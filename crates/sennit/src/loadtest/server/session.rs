@@ -1,9 +1,12 @@
 //! A test of a client, from its plan to its figures, and how long it may keep its place.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
 };
+
+use sennit_engine::ConnId;
 
 use super::super::{load::Load, words::Plan};
 
@@ -26,6 +29,8 @@ pub(super) struct Session {
     stage: Stage,
     /// The client knows that all bytes have arrived.
     pub(super) told_complete: bool,
+    /// Other tests whose load ran while this one's did.
+    pub(super) others: u64,
 }
 
 enum Stage {
@@ -46,6 +51,7 @@ impl Session {
             since: now,
             stage: Stage::Gathers(now),
             told_complete: false,
+            others: 0,
         }
     }
 
@@ -57,7 +63,7 @@ impl Session {
     }
 
     /// The load begins, once.
-    pub(super) fn start(&mut self) -> Result<(), String> {
+    fn start(&mut self) -> Result<(), String> {
         let Stage::Gathers(_) = self.stage else {
             return Err("a test begins once".into());
         };
@@ -86,6 +92,24 @@ impl Session {
             }
         }
     }
+}
+
+/// The load of one of these begins, once. It and those that run are beside each other.
+pub(super) fn start(
+    sessions: &mut BTreeMap<ConnId, Session>,
+    id: ConnId,
+) -> Result<&mut Session, String> {
+    sessions.get_mut(&id).ok_or("there is no plan")?.start()?;
+    let mut beside = 0;
+    for (_, other) in sessions.iter_mut().filter(|(of, _)| **of != id) {
+        if let Stage::Runs = other.stage {
+            other.others += 1;
+            beside += 1;
+        }
+    }
+    let session = sessions.get_mut(&id).ok_or("there is no plan")?;
+    session.others = beside;
+    Ok(session)
 }
 
 /// Addresses that one host has at will: of IPv6 a network of 64 bits, of IPv4 one.
@@ -136,6 +160,24 @@ mod tests {
         assert_eq!(session.end(now), Ok(()));
         assert!(session.end(now).is_err() && session.start().is_err());
         assert!(session.overstays(now + LEAVES + SECOND).is_some());
+    }
+
+    /// One that is over is no neighbour, and one that only gathers is none yet.
+    #[test]
+    fn tests_know_how_many_others_ran_beside_them() {
+        let now = Instant::now();
+        let mut sessions: BTreeMap<_, _> = (1..=4).map(|id| (ConnId(id), session(now))).collect();
+        let mut begins = |id| start(&mut sessions, ConnId(id)).map(|it| it.others);
+
+        assert_eq!([begins(1), begins(2), begins(3)], [Ok(0), Ok(1), Ok(2)]);
+        assert!(begins(1).is_err() && begins(9).is_err());
+
+        let of = |sessions: &BTreeMap<_, Session>, id| sessions[&ConnId(id)].others;
+        assert_eq!([1, 2, 3, 4].map(|id| of(&sessions, id)), [2, 2, 2, 0]);
+        let over = sessions.get_mut(&ConnId(1)).expect("it is there");
+        over.end(now).expect("it runs");
+        assert_eq!(start(&mut sessions, ConnId(4)).map(|it| it.others), Ok(2));
+        assert_eq!(of(&sessions, 1), 2);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::loadtest::{metric::Metric, requests::Requests};
+use crate::loadtest::{metric::Metric, report::Moment, requests::Requests};
 
 /// A link of so many Mbit/s and 20 ms, without loss.
 fn link(mbit: f64) -> LinkSpec {
@@ -177,6 +177,88 @@ fn messages_beyond_the_rate_of_a_link_wait_at_nobody() {
             assert!(rate > 4.4e6, "{stack}: {rate}");
         }
     }
+}
+
+/// A link of 5 Mbit/s that is offered 8 carries what it can and loses nothing, which is not to say
+/// that what was asked for arrived.
+#[test]
+fn what_a_link_has_no_room_for_is_told_as_unsent() {
+    let cases = [
+        (Some(1000), false),
+        (Some(1000), true),
+        (None, false),
+        (None, true),
+    ];
+    for (message_bytes, up) in cases {
+        let found = |rate: f64| {
+            let plan = Plan {
+                up,
+                down: !up,
+                message_bytes,
+                rate_bits_per_second: Some(rate),
+                ..plan("cubic", 8.0, 2.0)
+            };
+            let report = test(&link(5.0), 1, plan);
+            let told = report
+                .notes
+                .iter()
+                .any(|note| note.contains("had not left"));
+            let unsent = Metric::named("unsent").and_then(|it| it.of(&report));
+            (unsent.expect("a rate was asked for"), told)
+        };
+
+        let (much, little) = (found(8e6), found(2e6));
+
+        assert!(
+            (0.36..0.48).contains(&much.0),
+            "{message_bytes:?} {up}: {much:?}"
+        );
+        assert!(little.0 < 0.01, "{message_bytes:?} {up}: {little:?}");
+        assert_eq!((much.1, little.1), (true, false), "{message_bytes:?} {up}");
+    }
+}
+
+/// Beside a load that fills a buffer of 100 ms a request waits as long as the buffer is, which
+/// one without load does not show.
+#[test]
+fn requests_beside_a_load_wait_behind_it() {
+    let requests = Requests {
+        request_bytes: 100,
+        answer_bytes: 1000,
+        concurrency: 8,
+        per_second: Some(20.0),
+    };
+    let plan = Plan {
+        requests: Some(requests),
+        ..plan("cubic", 6.0, 2.0)
+    };
+    let (mut seconds, stop) = (Vec::new(), AtomicBool::new(false));
+    let tell = &mut |second: &Second| seconds.push(second.clone());
+
+    let report = follow(Ends::default(), &link(5.0), 1, plan, tell, &stop);
+
+    let found = report.requests.as_ref().expect("some were asked");
+    assert!((100..=120).contains(&found.answered), "{found:?}");
+    assert_eq!(found.failed, 0);
+    assert!(found.latency.p50_seconds > Some(0.060), "{found:?}");
+    assert!(report.goodput_bits_per_second > 4.2e6, "{report}");
+    assert!(
+        report
+            .to_string()
+            .contains("1 stream(s) each beside requests")
+    );
+    let (warm, counted) = seconds.split_at(2);
+    assert!(warm.iter().all(|it| it.requests.is_none()), "{warm:?}");
+    let done = counted
+        .iter()
+        .filter_map(|it| it.requests)
+        .map(|it| it.done);
+    assert!(done.clone().all(|done| done >= 15), "{counted:?}");
+    assert!(done.count() >= 4 && counted.iter().all(|it| it.handshakes.is_none()));
+    let moments = &report.rtt.moments;
+    assert_eq!(moments.len(), 6, "{moments:?}");
+    let waits = |it: &Moment| it.p50_seconds > Some(0.050) && it.max_seconds >= it.p50_seconds;
+    assert!(moments.iter().all(waits), "{moments:?}");
 }
 
 /// What the connections of earlier ones say when they are closed takes its time on a slow link.

@@ -4,7 +4,8 @@ use super::{Cell, Mood, PathStatus, Role, Side, Text, TunnelStatus, known, rate}
 use crate::status::{QueueStatus, SharedStatus};
 
 impl Text {
-    /// What a class has of each link that it shares, and how long its packets wait.
+    /// What a class has of each link that it shares, why the link is taken to carry so much, and
+    /// how long packets of the class wait.
     pub(super) fn shares(&mut self, tunnel: &TunnelStatus, role: Role) {
         let ours = match role {
             Role::Edge => "up",
@@ -30,6 +31,7 @@ impl Text {
             ("SENDS", Side::Right),
             ("LINK QUEUE", Side::Right),
             ("HELD", Side::Left),
+            ("WHY", Side::Left),
         ];
         self.table("  ", &columns, rows);
         let mut waits = queue(ours, &tunnel.queue);
@@ -40,11 +42,16 @@ impl Text {
     }
 }
 
-fn row(link: &str, way: &str, shared: &SharedStatus) -> ([Cell; 7], Option<String>) {
+fn row(link: &str, way: &str, shared: &SharedStatus) -> ([Cell; 8], Option<String>) {
     let (held, mood) = if shared.held {
         ("yes", Mood::Uneasy)
     } else {
         ("no", Mood::Plain)
+    };
+    // The word of programs is long beside all the numbers.
+    let why = match shared.link_cause.as_str() {
+        "configured" => "config",
+        cause => cause,
     };
     let cells = [
         link.into(),
@@ -59,6 +66,7 @@ fn row(link: &str, way: &str, shared: &SharedStatus) -> ([Cell; 7], Option<Strin
             text: held.into(),
             mood,
         },
+        why.into(),
     ];
     (cells, None)
 }
@@ -82,9 +90,9 @@ mod tests {
         let status: Status = serde_json::from_str(full).unwrap();
         let text = render(&status, false, WIDTH);
         for line in [
-            "  SHARED  WAY     CARRIES      GIVEN      SENDS  LINK QUEUE  HELD",
-            "  lte     up    48.0 Mb/s  32.0 Mb/s  32.0 Mb/s      1.0 ms  yes",
-            "  lte     down  96.0 Mb/s  72.0 Mb/s  64.0 Mb/s      2.0 ms  no",
+            "  SHARED  WAY     CARRIES      GIVEN      SENDS  LINK QUEUE  HELD  WHY",
+            "  lte     up    48.0 Mb/s  32.0 Mb/s  32.0 Mb/s      1.0 ms  yes   clear",
+            "  lte     down  96.0 Mb/s  72.0 Mb/s  64.0 Mb/s      2.0 ms  no    config",
             "  waits up 12.0 ms, 4 dropped, 2 marked; down 4.0 ms, 10 dropped, 5 marked",
         ] {
             assert!(

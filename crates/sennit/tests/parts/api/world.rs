@@ -79,11 +79,14 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) socket: PathBuf,
     pub(crate) fake: Arc<Fake>,
+    /// For a reload.
+    pub(crate) locks: api::Locks,
+    pub(crate) config: ApiConfig,
     _api: Api,
     pub(crate) keeper: Keeper,
     _recorder: Recorder,
     _server: Server,
-    _dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 /// A file with a token that only we may read.
@@ -138,17 +141,25 @@ impl World {
         let recorder = Recorder::start(&dir.path().join("history.db"), Arc::clone(&ask)).unwrap();
         let books = (keeper.journal().clone(), recorder.archive().clone());
         let keys = Keys::load(&config).unwrap();
+        let locks = keys.locks();
         let api = Api::start(keys, ask, books, visitors).unwrap();
         Self {
             address: api.addresses()[0],
             socket,
             fake,
+            locks,
+            config,
             _api: api,
             keeper,
             _recorder: recorder,
             _server: server,
-            _dir: dir,
+            dir,
         }
+    }
+
+    /// Reads the files again; the names of those that hold something else.
+    pub(crate) fn reload(&self) -> Vec<String> {
+        self.locks.change(api::Terms::load(&self.config).unwrap())
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

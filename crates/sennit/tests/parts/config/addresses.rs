@@ -9,6 +9,7 @@ fn with(more: &str) -> String {
 
 #[test]
 fn what_belongs_into_the_tunnel_is_blocked_without_one_unless_the_config_says_otherwise() {
+    let with = |more: &str| with(&format!("routes = ['0.0.0.0/0', '::/0']\n{more}"));
     let leaks = |more: &str| {
         let edge = edge(&with(more));
         (edge.leak, edge.leak_when_stopped)

@@ -85,6 +85,7 @@ fn a_rule_of_which_an_earlier_one_takes_everything_is_noticed_where_no_class_is_
         ("'tcp', 'dst 10.0.0.0/8'", "'udp dst 10.9.0.0/16 dport 9'"),
         ("'mark 0x10/0xf0'", "'mark 0x12/0xff'"),
         ("'uid 1000-1999'", "'uid 1500'"),
+        ("'udp'", "'udp mark 7'"),
     ] {
         let warning = edge_warning(&text(first, second));
         assert!(
@@ -98,7 +99,7 @@ fn a_rule_of_which_an_earlier_one_takes_everything_is_noticed_where_no_class_is_
     }
     let part = edge_warning(&text("'udp'", "'udp port 5060', 'icmp'"));
     assert!(part.contains("so this one gets no packet"), "{part}");
-    for (first, second) in [("'udp port 5060'", "'udp'"), ("'udp'", "'udp mark 7'")] {
+    for (first, second) in [("'udp port 5060'", "'udp'"), ("'udp mark 7'", "'udp'")] {
         assert!(edge_report(&text(first, second)).is_empty());
     }
 }
@@ -143,6 +144,21 @@ fn shares_that_a_link_of_known_rate_does_not_carry_are_noticed() {
     }
 }
 
+#[test]
+fn percentages_are_added_up_for_each_link_by_the_classes_that_may_use_it() {
+    let text = |crew: &str| {
+        format!(
+            "{SMALL_EDGE}\n[[link]]\nname = 'vsat'\ninterface = 'eth7'\n\
+             [[class]]\nname = 'crew'\nmatch = ['udp']\nlinks = [{crew}]\nshare = '60%'\n\
+             [[class]]\nname = 'office'\nmatch = ['tcp']\nlinks = ['vsat']\nshare = '60%'\n"
+        )
+    };
+    assert!(edge_report(&text("'lte'")).is_empty());
+    let both = edge_report(&text("'lte', 'vsat'")).to_string();
+    let said = "the shares add up to 120 % on link `vsat`";
+    assert!(both.contains(said) && both.contains('^'), "{both}");
+}
+
 /// What is said about an edge's config with this line in its last section, as a person sees it.
 fn complaint(section: &str, line: &str) -> String {
     edge_report(&format!("{SMALL_EDGE}\n{section}\n{line}\n")).to_string()
@@ -178,7 +194,8 @@ fn shares_and_rates_have_units_and_bounds() {
     }
     let three = "[[class]]\nname = 'a'\nmatch = ['tcp']\nshare = '60%'\n[[class]]\nname = 'b'\nmatch = ['udp']";
     let report = complaint(three, "share = '50%'");
-    assert!(report.contains("the shares add up to 110 %"), "{report}");
+    let said = "the shares add up to 110 % on link `lte`";
+    assert!(report.contains(said), "{report}");
     let report = complaint("[[link]]\nname = 'x'\ninterface = 'x0'", "up = '5kbit'");
     assert!(report.contains("100kbit is the least"), "{report}");
 }

@@ -30,6 +30,10 @@ fn addresses_and_numbers_that_mean_nothing_are_usage_errors() {
         ),
         (&["client", "127.0.0.1", "--rate", "fast"], "like 500k"),
         (
+            &["client", "127.0.0.1", "--requests", "--rate", "5Mbit"],
+            "as in `--direction down`",
+        ),
+        (
             &["client", "127.0.0.1", "--duration", "0"],
             "measures nothing",
         ),

@@ -14,6 +14,8 @@ fn configurations_are_compared_round_by_round() {
         "rate=1M,4M",
         "--gate",
         "goodput>2Mbit",
+        "--token",
+        "for nobody",
         "--report",
     ];
     let folder = tempfile::tempdir().unwrap();
@@ -24,9 +26,10 @@ fn configurations_are_compared_round_by_round() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{stderr}");
     let page = std::fs::read_to_string(&page).unwrap();
-    for part in ["rate=4M", "whisker", "better", "6 of 12 runs"] {
+    for part in ["rate=4M", "whisker", "better", "6 of 12 runs", "--token"] {
         assert!(page.contains(part), "{part}");
     }
+    assert!(!page.contains("for nobody"), "it is a secret");
     let found: Comparison = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((found.rounds, found.reports[0].len()), (6, 2));
     let line = |name: &str| {
@@ -168,6 +171,7 @@ fn what_a_mobile_network_loses_is_repaired_and_told_in_every_form() {
         "Error correction",
         "lost after repair",
         "Delay of messages",
+        "packets lost, %",
         "ipdv p50",
     ] {
         assert!(page.contains(part), "{part}");
@@ -256,7 +260,7 @@ fn each_second_is_written_and_what_finds_no_room_is_told() {
     let mut client = server.client(&args);
     client.arg("--ndjson").arg(&json).arg("--csv").arg(&csv);
     let page = folder.path().join("a.html");
-    client.arg("--report").arg(&page);
+    client.arg("--report").arg(&page).arg("--token=for-nobody");
 
     report(&client.output().unwrap(), 0);
 
@@ -267,9 +271,14 @@ fn each_second_is_written_and_what_finds_no_room_is_told() {
         "<polyline",
         "CCDF",
         "Handshakes",
+        "over time, by the second",
+        "packets sent again, %",
+        "zero_rtt",
+        "client_cpu",
     ] {
         assert!(page.contains(part), "{part}");
     }
+    assert!(!page.contains("for-nobody"), "it is a secret");
 
     let lines = std::fs::read_to_string(&json).unwrap();
     let seconds: Vec<Second> = lines

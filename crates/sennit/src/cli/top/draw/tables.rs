@@ -10,6 +10,7 @@ use ratatui::widgets::{Cell, HighlightSpacing, Row, Table};
 use super::color;
 use crate::cli::top::app::App;
 use crate::cli::top::entries::{Entry, Kind, More, OfLink, Order};
+use crate::policy::Policy;
 use crate::status;
 
 /// Names get so many columns at least.
@@ -73,11 +74,7 @@ static OF_CLASSES: [Column; 2] = [
         More::Link(_) | More::Site { .. } => String::new(),
     }),
     column("POLICY", 9, 89, |it| match &it.more {
-        More::Class { policy, .. } => {
-            let word = policy.and_then(|policy| serde_json::to_value(policy).ok());
-            let word = word.as_ref().and_then(serde_json::Value::as_str);
-            word.unwrap_or_default().into()
-        }
+        More::Class { policy, .. } => policy.map_or("", Policy::as_str).into(),
         More::Link(_) | More::Site { .. } => String::new(),
     }),
 ];

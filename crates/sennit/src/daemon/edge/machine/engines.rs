@@ -62,7 +62,7 @@ impl EdgeMachine {
         let Some(lead) = &mut self.lead else {
             return;
         };
-        let Some(engines) = lead.engines(self.share.workers, now) else {
+        let Some(engines) = lead.engines(self.portion.workers, now) else {
             return;
         };
         let site = lead.site();

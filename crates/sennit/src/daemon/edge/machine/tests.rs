@@ -22,11 +22,11 @@ fn second(running: &Arc<Running>, journal: &Journal) -> (EdgeMachine, Mailbox<Le
     let poller = Poller::new().unwrap();
     let (first, slot) = mailbox::open(&poller, LETTERS).unwrap();
     let (letters, own_slot) = mailbox::open(&poller, LETTERS).unwrap();
-    let (inbox, hatch) = Strays::open_box(&poller, STRAYS).unwrap();
+    let (inbox, hatch) = Handoff::open_box(&poller, HANDOFF).unwrap();
     let ground = Ground::loose(&running.config.device);
     let machine = EdgeMachine {
         edge: engines(running, 2).remove(1),
-        share: Share {
+        portion: Portion {
             number: 1,
             workers: 2,
         },
@@ -36,7 +36,7 @@ fn second(running: &Arc<Running>, journal: &Journal) -> (EdgeMachine, Mailbox<Le
         questions: mailbox::open(&poller, QUESTIONS).unwrap().0,
         letters,
         letter_slots: [slot, own_slot].into(),
-        strays: Strays::new(inbox, [hatch].into()),
+        handoff: Handoff::new(inbox, [hatch].into()),
         resolved: Arc::default(),
         lead: None,
         told: BTreeMap::new(),

@@ -9,12 +9,19 @@ use sennit_packet::Prefix;
 use super::{Registrar, Verdict, addresses, lans};
 use crate::{
     daemon::hub::gateway::Plan,
+    identity::Refusal,
     journal::Event,
     leases::Leases,
     reach::Reach,
     site::SiteName,
     store::{Lease, SiteRecord, StoreError},
 };
+
+/// The sites of these that are revoked.
+pub(super) fn revoked(sites: &[SiteRecord]) -> impl Iterator<Item = SiteName> {
+    let revoked = sites.iter().filter(|it| it.revoked.is_some());
+    revoked.map(|it| it.name.clone())
+}
 
 impl Registrar {
     /// All sites of the store; who asks for the status hears of them too.
@@ -34,6 +41,7 @@ impl Registrar {
         now: SystemTime,
     ) -> Result<Vec<SiteRecord>, StoreError> {
         let sites = self.sites(now)?;
+        self.tell_of_revoked(&sites);
         let before = std::mem::take(&mut self.confined);
         self.reaches.clear();
         for site in &sites {
@@ -49,6 +57,38 @@ impl Registrar {
         self.departing
             .extend(left.map(|(name, (addresses, _))| (name, addresses)));
         Ok(sites)
+    }
+
+    /// The journal hears of what is not good any more, and once of a site that is revoked, whatever
+    /// else that has made of its credentials.
+    pub(super) fn tell_of_expelled(&mut self, site: &SiteName, refusal: &Refusal) {
+        let record = self.store.site(site, SystemTime::now());
+        let is_revoked = record.is_ok_and(|it| it.revoked.is_some());
+        if is_revoked && !self.revoked.insert(site.clone()) {
+            return;
+        }
+        let reason = match is_revoked {
+            true => Refusal::SiteRevoked(site.clone()).to_string(),
+            false => refusal.to_string(),
+        };
+        let site = site.to_string();
+        let event = Event::Expelled { site, reason };
+        self.neighbours.journal.note(event);
+    }
+
+    /// The journal hears of each site that is revoked, also of one that has not been here since the
+    /// start.
+    fn tell_of_revoked(&mut self, sites: &[SiteRecord]) {
+        let now: BTreeSet<SiteName> = revoked(sites).collect();
+        for site in now.difference(&self.revoked) {
+            let reason = Refusal::SiteRevoked(site.clone()).to_string();
+            tracing::info!(%site, reason, "expelled");
+            self.neighbours.journal.note(Event::Expelled {
+                site: site.to_string(),
+                reason,
+            });
+        }
+        self.revoked = now;
     }
 
     /// Lets go of the addresses of revoked sites of which no tunnel is left.

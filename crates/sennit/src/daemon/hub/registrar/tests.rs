@@ -24,7 +24,7 @@ struct World {
     orders: Mailbox<Order>,
     store: Store,
     _poller: Poller,
-    _keeper: Keeper,
+    keeper: Keeper,
     _dir: TempDir,
 }
 
@@ -67,7 +67,7 @@ impl World {
             orders,
             store: Store::open(dir.path()).unwrap(),
             _poller: poller,
-            _keeper: keeper,
+            keeper,
             _dir: dir,
         }
     }
@@ -558,4 +558,29 @@ fn a_token_that_has_expired_confines_a_client_until_its_name_is_a_sites() {
     ));
 
     assert!(!is_client(&world));
+}
+
+/// Of a phone that was stolen while it was switched off, nothing told that it is shut out.
+#[test]
+fn a_site_that_is_revoked_while_it_is_away_is_an_event_and_one_that_is_here_is_one() {
+    let mut world = World::new();
+    for name in ["away", "here"] {
+        let asker = world.client(name);
+        if name == "here" {
+            world.admit(&asker).unwrap();
+        }
+    }
+    for name in ["away", "here"] {
+        world.revoke(name);
+        world.registrar.look_for_changes(SystemTime::now());
+        world.registrar.look_for_changes(SystemTime::now());
+    }
+
+    let World { keeper, .. } = world;
+    let journal = keeper.journal().clone();
+    drop(keeper);
+    let told = journal.read(&crate::journal::Wanted::default()).events;
+    let texts: Vec<&str> = told.iter().map(|it| it.text.as_str()).collect();
+    let expelled = |name| format!("site {name} is shut out: site `{name}` is revoked");
+    assert_eq!(texts, ["away", "here"].map(expelled));
 }

@@ -12,7 +12,7 @@ use std::{
 
 /// As its gate and its driver share it; in microseconds.
 #[derive(Debug, Default)]
-pub(super) struct WayBack {
+pub(super) struct ReturnDelay {
     /// How late the acknowledgements are that arrive now.
     now: AtomicU64,
     /// What was taken off the last round trip.
@@ -21,7 +21,7 @@ pub(super) struct WayBack {
     smoothed: AtomicU64,
 }
 
-impl WayBack {
+impl ReturnDelay {
     pub(super) fn set(&self, late: Duration) {
         self.now.store(late.as_micros() as u64, Relaxed);
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn lateness_is_taken_off_a_round_trip_but_not_below_the_least() {
-        let way = WayBack::default();
+        let way = ReturnDelay::default();
         assert_eq!(way.take_off(60 * MS, 20 * MS), 60 * MS);
         way.set(30 * MS);
         assert_eq!(way.take_off(60 * MS, 20 * MS), 30 * MS);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_arrived_does_not_count_as_in_flight() {
-        let way = WayBack::default();
+        let way = ReturnDelay::default();
         way.set(80 * MS);
         assert_eq!(way.unheard(1_000_000), 0);
         (0..100).for_each(|_| way.smooth());

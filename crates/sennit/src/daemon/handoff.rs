@@ -19,7 +19,7 @@ use crate::status::WorkerStatus;
 /// when that turn ends.
 const ROOM: usize = TUN_READS;
 
-/// What became of strays.
+/// What became of what was handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// Given to another worker.
@@ -49,7 +49,7 @@ impl Counters {
 
 /// One worker's end of the boxes, for things of type `S`.
 #[derive(Debug)]
-pub(super) struct Strays<S> {
+pub(super) struct Handoff<S> {
     inbox: Mailbox<S>,
     hatches: Arc<[Hatch<S>]>,
     /// Workers that have something new in their box, as bits.
@@ -57,7 +57,7 @@ pub(super) struct Strays<S> {
     pub(super) counters: Counters,
 }
 
-impl<S> Strays<S> {
+impl<S> Handoff<S> {
     pub(super) fn new(inbox: Mailbox<S>, hatches: Arc<[Hatch<S>]>) -> Self {
         Self {
             inbox,
@@ -73,8 +73,8 @@ impl<S> Strays<S> {
     }
 
     /// Gives something to another worker, which hears of it at the end of the turn.
-    pub(super) fn hand(&mut self, worker: usize, stray: S) {
-        if self.hatches[worker].leave(stray) {
+    pub(super) fn hand(&mut self, worker: usize, handed: S) {
+        if self.hatches[worker].leave(handed) {
             self.counters.handed += 1;
             self.unwoken |= 1 << worker;
         } else {
@@ -93,11 +93,11 @@ impl<S> Strays<S> {
     /// What others gave to us: all of it, but no more than one box full at once.
     pub(super) fn take(&self) -> Vec<S> {
         self.inbox.acknowledge();
-        let strays = self.take_early();
-        if strays.len() == ROOM {
+        let handed = self.take_early();
+        if handed.len() == ROOM {
             self.inbox.put_off();
         }
-        strays
+        handed
     }
 
     /// What others gave to us, before we are told of it. To look into an empty box costs next to
@@ -122,13 +122,13 @@ mod tests {
         let pollers = [Poller::new().unwrap(), Poller::new().unwrap()];
         let (inboxes, hatches): (Vec<_>, Vec<_>) = pollers
             .iter()
-            .map(|poller| Strays::open_box(poller, 0).unwrap())
+            .map(|poller| Handoff::open_box(poller, 0).unwrap())
             .unzip();
         let hatches: Arc<[_]> = hatches.into();
-        let mut strays = inboxes
+        let mut ends = inboxes
             .into_iter()
-            .map(|inbox| Strays::new(inbox, hatches.clone()));
-        let (mut here, there) = (strays.next().unwrap(), strays.next().unwrap());
+            .map(|inbox| Handoff::new(inbox, hatches.clone()));
+        let (mut here, there) = (ends.next().unwrap(), ends.next().unwrap());
         let told = || {
             let mut events = Events::with_capacity(1);
             pollers[1].wait(&mut events, Some(Duration::ZERO)).unwrap() == 1
