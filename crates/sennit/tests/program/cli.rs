@@ -107,7 +107,8 @@ fn check_tells_valid_odd_and_wrong_configs_apart() {
         said.contains("link `lte`: there is no interface snt-none"),
         "{said}"
     );
-    let secret = format!("{EDGE}[api]\nlisten = ['127.0.0.1:8479']\nread_token = 'file:/nonexistent'\n");
+    let secret =
+        format!("{EDGE}[api]\nlisten = ['127.0.0.1:8479']\nread_token = 'file:/nonexistent'\n");
     let secret = file("secret.toml", &secret);
     let output = sennit(&["check", &secret]);
     assert_eq!(output.status.code(), Some(5));
