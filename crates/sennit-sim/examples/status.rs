@@ -1,9 +1,9 @@
 //! What a status costs the thread that has the packets:
 //! `cargo run --release -p sennit-sim --example status`.
 //!
-//! A hub with 180 tunnels of two paths is asked as `sennit status` asks it: some tunnels in each
-//! turn, with the packets of that turn between them. What one turn takes is what a packet waits for
-//! at most.
+//! A hub with 64 tunnels of two paths, as many as a site may have classes, is asked as `sennit
+//! status` asks it: some tunnels in each turn, with the packets of that turn between them. What one
+//! turn takes is what a packet waits for at most, however many tunnels there are.
 
 use std::{
     hint::black_box,
@@ -21,7 +21,7 @@ use sennit_netem::{Bitrate, Config};
 use sennit_sim::{EDGE, LinkSpec, World, class, udp};
 
 const MS: Duration = Duration::from_millis(1);
-const TUNNELS: u8 = 180;
+const TUNNELS: u8 = 64;
 /// The port of the flows of the first tunnel.
 const FIRST_PORT: u16 = 5000;
 /// The source of the first flow of each.
