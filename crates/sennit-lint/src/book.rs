@@ -11,7 +11,8 @@ use crate::tree::{self, markdown};
 
 /// Lines of a chapter: what one question needs.
 const CHAPTER: usize = 250;
-/// Lines of the config reference, which is made of the keys, and looked up rather than read.
+/// Lines of what is written by a program, and looked up rather than read: the config reference,
+/// made of the keys, and the table of results.
 const REFERENCE: usize = 350;
 /// Lines of a decision: question, decision, evidence, what was tried and left.
 const DECISION: usize = 40;
@@ -20,6 +21,7 @@ const MAP: usize = 200;
 
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 const DECISIONS: &str = "docs/decisions";
+const WRITTEN: [&str; 2] = ["docs/src/config.md", "docs/src/results.md"];
 /// What a decision says of which another took the place.
 const REPLACED: &str = "Replaced by [";
 
@@ -123,7 +125,7 @@ fn most_lines(root: &Path, page: &Path) -> usize {
     let page = page.strip_prefix(root).unwrap_or(page);
     if page == Path::new("ARCHITECTURE.md") {
         MAP
-    } else if page == Path::new("docs/src/config.md") {
+    } else if WRITTEN.iter().any(|written| page == Path::new(written)) {
         REFERENCE
     } else if page.starts_with(DECISIONS) && !page.ends_with("README.md") {
         DECISION

@@ -9,8 +9,8 @@ use crate::{
     node::Conn,
 };
 
-/// Tunnels that are described in one turn. Each takes at most 5 µs, so this holds up a packet for
-/// less than a tenth of a millisecond.
+/// Tunnels that are described in one turn. Each takes 2 to 7 µs, by how many flows it has
+/// (`sennit-sim/examples/status.rs`), so this holds up a packet for some tenths of a millisecond.
 pub const AT_ONCE: usize = 16;
 
 /// How far an answer about all tunnels has come. It is made in turns, with packets between them, so
