@@ -116,8 +116,9 @@ pub struct FqCodel {
 #[derive(Debug)]
 enum Turn {
     Sends(Popped),
-    /// Its credit grew, or it left its list.
+    /// Its credit grew, or it left its list; another has its place.
     Changes,
+    /// It keeps its place.
     Refused,
 }
 
@@ -183,46 +184,51 @@ impl FqCodel {
     }
 
     /// Takes a packet of the next flow of which `start` lets one go; it is told the packet whose
-    /// turn it is and how many bytes would leave before the last packet of the flow.
+    /// turn it is and how many bytes would leave before the last packet of the flow. Flows that are
+    /// refused keep their places and their credit, so they come first where they may go: a queue
+    /// that is asked in vain is as it was.
     pub fn pop(&mut self, start: impl Fn(&Queued, usize) -> Start, now: Instant) -> Option<Popped> {
         // After a round in which every flow was refused the next one would be the same.
         let mut changed = true;
         while std::mem::take(&mut changed) {
+            let mut place = 0;
             for _ in 0..self.new_flows.len() + self.old_flows.len() {
-                match self.take_turn(&start, now)? {
+                match self.take_turn(place, &start, now)? {
                     Turn::Sends(popped) => return Some(popped),
                     Turn::Changes => changed = true,
-                    Turn::Refused => {}
+                    Turn::Refused => place += 1,
                 }
             }
         }
         None
     }
 
-    /// Offers the flow at the head its turn; `None` if there are no flows.
+    /// Offers the flow at this place its turn; `None` if there is none. New flows have the first
+    /// places.
     fn take_turn(
         &mut self,
+        place: usize,
         start: &impl Fn(&Queued, usize) -> Start,
         now: Instant,
     ) -> Option<Turn> {
         let flows = self.new_flows.len() + self.old_flows.len();
-        let from_new = !self.new_flows.is_empty();
-        let index = *self.new_flows.front().or_else(|| self.old_flows.front())?;
+        let index = match place.checked_sub(self.new_flows.len()) {
+            None => self.new_flows[place],
+            Some(place) => *self.old_flows.get(place)?,
+        };
         let flow = &mut self.flows[usize::from(index)];
-        if flow.deficit <= 0 {
-            // A packet of several quanta is paid for over as many rounds.
-            flow.deficit += self.quantum;
-            self.rotate(from_new);
-            return Some(Turn::Changes);
-        }
         // Flows take turns.
         let backlog = self.bytes.min(flow.within_reach() * flows);
         if let Some(head) = flow.head() {
-            let popped = match start(head, backlog) {
-                Start::Nowhere => {
-                    self.rotate(from_new);
-                    return Some(Turn::Refused);
-                }
+            let start = start(head, backlog);
+            if start != Start::Nowhere && flow.deficit <= 0 {
+                // A packet of several quanta is paid for over as many rounds.
+                flow.deficit += self.quantum;
+                self.rotate(place);
+                return Some(Turn::Changes);
+            }
+            let popped = match start {
+                Start::Nowhere => return Some(Turn::Refused),
                 Start::Head => self.dequeue(index, now),
                 Start::Behind(bytes) => self.dequeue_behind(index, bytes / flows, now),
             };
@@ -234,7 +240,7 @@ impl FqCodel {
                 }));
             }
         }
-        self.retire(from_new);
+        self.retire(place);
         Some(Turn::Changes)
     }
 
@@ -359,28 +365,28 @@ impl FqCodel {
         };
     }
 
-    /// Moves the flow whose turn it is to the end of the old flows.
-    fn rotate(&mut self, from_new: bool) {
-        let list = if from_new {
-            &mut self.new_flows
-        } else {
-            &mut self.old_flows
-        };
-        let index = list
-            .pop_front()
-            .expect("the flow whose turn it is heads its list");
-        self.old_flows.push_back(index);
+    /// Moves the flow at this place to the end of the old flows.
+    fn rotate(&mut self, place: usize) {
+        let index = self.unlist(place);
+        self.old_flows.extend(index);
     }
 
     /// Takes an empty flow off its list. A new flow first passes through the old list, so that it
     /// cannot stay new by sending one packet at a time (RFC 8290 §4.2).
-    fn retire(&mut self, from_new: bool) {
-        if from_new {
-            self.rotate(true);
-        } else if let Some(index) = self.old_flows.pop_front() {
+    fn retire(&mut self, place: usize) {
+        if place < self.new_flows.len() {
+            self.rotate(place);
+        } else if let Some(index) = self.unlist(place) {
             let flow = &mut self.flows[usize::from(index)];
             flow.listed = false;
             flow.give_back_room();
+        }
+    }
+
+    fn unlist(&mut self, place: usize) -> Option<u16> {
+        match place.checked_sub(self.new_flows.len()) {
+            None => self.new_flows.remove(place),
+            Some(place) => self.old_flows.remove(place),
         }
     }
 

@@ -263,6 +263,47 @@ fn a_flow_that_may_not_send_does_not_hold_up_the_others() {
     assert!(queue.is_empty());
 }
 
+/// How many packets each of three standing flows gets to send, of 90.
+fn served(mut pop: impl FnMut(&mut FqCodel, Instant) -> Option<Popped>) -> [usize; 3] {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    let mut served = [0; 3];
+    for flow in (1..=3).cycle().take(3 * 90) {
+        queue.push(packet(flow, 700), now);
+    }
+    for _ in 0..90 {
+        let flow = pop(&mut queue, now).unwrap().packet.flow;
+        served[flow as usize - 1] += 1;
+    }
+    served
+}
+
+#[test]
+fn asking_in_vain_takes_nobodys_turn() {
+    let served = served(|queue, now| {
+        assert!(queue.pop(only(4), now).is_none());
+        queue.pop(any, now)
+    });
+    assert!(
+        served.iter().all(|count| count.abs_diff(30) <= 3),
+        "{served:?}"
+    );
+}
+
+#[test]
+fn a_flow_that_not_all_paths_take_gets_its_turn_on_the_others() {
+    let mut turns = (0..2).cycle();
+    let not_third = |it: &Queued, _: usize| match it.flow {
+        3 => Start::Nowhere,
+        _ => Start::Head,
+    };
+    let served = served(|queue, now| match turns.next() {
+        Some(0) => queue.pop(not_third, now),
+        _ => queue.pop(any, now),
+    });
+    assert!(served[2] >= 22, "{served:?}");
+}
+
 #[test]
 fn packets_of_several_quanta_keep_coming_and_leave_others_their_share() {
     let now = Instant::now();

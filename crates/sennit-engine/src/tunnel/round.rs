@@ -326,6 +326,9 @@ impl Tunnel {
     fn next_packet(&mut self, pipe: &mut Pipe, now: Instant) -> Option<(Popped, Choice)> {
         let numbered = self.is_numbered();
         let (views, scheduler) = (&self.round.views, &self.scheduler);
+        if pipe.recovery.is_full() || views.iter().all(|path| path.budget == 0) {
+            return None;
+        }
         let numbering = &pipe.numbering;
         let fills = |packet: &Queued| {
             let is_bulk = || numbering.is_bulk(packet.flow, now);
@@ -342,9 +345,6 @@ impl Tunnel {
             Start::Behind(_) if !numbered => Start::Head,
             start => start,
         };
-        if pipe.recovery.is_full() {
-            return None;
-        }
         let popped = match pipe.held.take() {
             Some(mut held) => {
                 pipe.queue.look_again(&mut held, now);
