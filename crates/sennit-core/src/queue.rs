@@ -342,12 +342,12 @@ impl FqCodel {
         }
     }
 
-    /// Tells at which rate the queue empties, in bytes per second: it decides how many bytes may
-    /// wait, and how many a flow sends per turn.
-    pub fn set_rate(&mut self, rate: u64) {
-        let within = |time: Duration| rate as f64 * time.as_secs_f64();
-        self.limit = (within(LONGEST_WAIT) as usize).clamp(LEAST_LIMIT, LIMIT);
-        self.quantum = (within(TURN) as i64).max(QUANTUM);
+    /// Tells at which rate the queue empties, in bytes per second, and at which it may in a burst:
+    /// the first decides how many bytes a flow sends per turn, the second how many may wait.
+    pub fn set_rates(&mut self, usual: u64, burst: u64) {
+        let within = |time: Duration, rate| rate as f64 * time.as_secs_f64();
+        self.limit = (within(LONGEST_WAIT, burst) as usize).clamp(LEAST_LIMIT, LIMIT);
+        self.quantum = (within(TURN, usual) as i64).max(QUANTUM);
     }
 
     /// Sets how long packets may stand at all.

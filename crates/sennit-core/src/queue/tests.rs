@@ -84,7 +84,7 @@ fn what_is_put_back_is_dropped_neither_for_the_limit_nor_because_it_stands() {
         queue.push(packet(1, 1000), start);
     }
     let left: Vec<_> = (0..COUNT).filter_map(|_| queue.pop(any, start)).collect();
-    queue.set_rate(0);
+    queue.set_rates(0, 0);
     assert!(queue.limit < COUNT * 1000);
     let unsettled = left.into_iter().map(|it| (it.seq, it.packet));
     queue.put_back_all(unsettled.collect(), start);
@@ -302,6 +302,25 @@ fn a_flow_that_not_all_paths_take_gets_its_turn_on_the_others() {
         _ => queue.pop(any, now),
     });
     assert!(served[2] >= 22, "{served:?}");
+}
+
+/// A startup may send its window at once.
+#[test]
+fn the_pace_of_a_burst_makes_no_turn_longer() {
+    let now = Instant::now();
+    let mut queue = FqCodel::default();
+    queue.set_rates(6_000_000, 168_000_000);
+    for flow in (1..=4).cycle().take(4 * 30) {
+        queue.push(packet(flow, 1400), now);
+    }
+    for _ in 0..8 {
+        queue.pop(any, now).unwrap();
+    }
+    let flows: Vec<u32> = std::iter::from_fn(|| queue.pop(any, now))
+        .map(|popped| popped.packet.flow)
+        .collect();
+    let most = flows.chunk_by(|a, b| a == b).map(<[u32]>::len).max();
+    assert!(most <= Some(2), "{flows:?}");
 }
 
 #[test]
@@ -557,7 +576,7 @@ fn places(queue: &FqCodel) -> usize {
 fn tiny_packets_take_no_more_memory_than_large_ones_and_give_it_back() {
     let now = Instant::now();
     let mut queue = FqCodel::default();
-    queue.set_rate(0);
+    queue.set_rates(0, 0);
     for flow in 0..FLOWS as u32 {
         for _ in 0..2 * LEAST_LIMIT / LEAST_COST {
             queue.push(packet(flow, 20), now);
@@ -578,7 +597,7 @@ fn tiny_packets_take_no_more_memory_than_large_ones_and_give_it_back() {
 fn a_flood_of_tiny_packets_pays_for_itself() {
     let now = Instant::now();
     let mut queue = FqCodel::default();
-    queue.set_rate(0);
+    queue.set_rates(0, 0);
     for _ in 0..40 {
         queue.push(packet(1, 1400), now);
     }

@@ -210,8 +210,9 @@ impl Tunnel {
         };
         let targets = self.patience.update(&outlook, now);
         if !targets.narrow {
-            let rates = of_best_tier(&self.round.views).map(|view| view.rate);
-            pipe.queue.set_rate(rates.sum());
+            let sum = |rate: fn(&PathView) -> u64| of_best_tier(&self.round.views).map(rate).sum();
+            pipe.queue
+                .set_rates(sum(|view| view.delivers), sum(|view| view.rate));
         }
         pipe.queue.set_target(targets.target, targets.reaction);
         self.collect_lost(pipe, now);
