@@ -33,10 +33,10 @@
 # make fuzz    each fuzz target for a minute (SECONDS=60), from the corpus that is committed
 # make miri    tests of what reads packets and capsules, and of what threads share, under Miri; needs rustup, which
 #              installs it
-# make install the program without its lab, and its systemd units, under PREFIX: what a user may not write, sudo
-#              copies; `sudo make install` copies what `make build` has built
+# make install the program without its lab, and its systemd units, under PREFIX, and the user that daemons become: what a
+#              user may not write, sudo copies; `sudo make install` copies what `make build` has built
 # make uninstall
-#              what `make install` has copied goes; configs and keys stay, and so does what runs
+#              what `make install` has copied goes; configs, keys and that user stay, and so does what runs
 #
 # With TUNED=1 the compiler learns from a minute of traffic which code is hot: 7 to 36 % more at line rate, but the
 # build takes eight minutes instead of three and needs root. bench and bench-linerate do so unless told TUNED=.
@@ -191,10 +191,13 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(RELEASE)/sennit)),,build)
 		sed 's|/usr/bin/sennit|$(PREFIX)/bin/sennit|' $$unit | $(TO_COPY) install -D -m 644 /dev/stdin \
 			"$(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}" || exit 1; \
 	done
+	$(TO_COPY) install -D -m 644 packaging/sysusers.d/sennit.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sennit.conf
+	$(if $(DESTDIR),,$(TO_COPY) packaging/make-user)
 	$(READ_UNITS)
 
 uninstall:
-	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service
+	$(TO_COPY) rm -f $(DESTDIR)$(PREFIX)/bin/sennit $(DESTDIR)$(PREFIX)/lib/systemd/system/sennit-*.service \
+		$(DESTDIR)$(PREFIX)/lib/sysusers.d/sennit.conf
 	$(READ_UNITS)
 	@[ -n "$(DESTDIR)" ] || ! systemctl --quiet is-active 'sennit-*.service' 2>/dev/null || \
 		echo "What runs of Sennit goes on with the program that was deleted: stop it, or restart it with that of a package." >&2

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Bound::{Excluded, Unbounded},
     time::{Duration, Instant},
 };
 
@@ -29,10 +30,31 @@ pub(crate) struct H3 {
     /// What flow control held back, by stream.
     unsent: BTreeMap<StreamId, Unsent>,
     /// Streams that may have more to read, and when that is read: enough came of them for now.
-    unread: BTreeSet<StreamId>,
+    unread: Unread,
     resumes_at: Option<Instant>,
     /// Why the connection was closed, until somebody was told.
     failure: Option<String>,
+}
+
+/// Streams that take turns to be read.
+#[derive(Debug, Default)]
+struct Unread {
+    streams: BTreeSet<StreamId>,
+    /// The one that the last events came of.
+    last: Option<StreamId>,
+}
+
+impl Unread {
+    /// All of them: those after the last one first, so that none that always has more keeps the
+    /// others from being read.
+    fn take(&mut self) -> Vec<StreamId> {
+        let streams = std::mem::take(&mut self.streams);
+        let Some(last) = self.last else {
+            return streams.into_iter().collect();
+        };
+        let after = streams.range((Excluded(last), Unbounded));
+        after.chain(streams.range(..=last)).copied().collect()
+    }
 }
 
 #[derive(Default)]
@@ -56,7 +78,7 @@ impl H3 {
             http,
             control: None,
             unsent: BTreeMap::new(),
-            unread: BTreeSet::new(),
+            unread: Unread::default(),
             resumes_at: None,
             failure: None,
         }
@@ -123,7 +145,7 @@ impl H3 {
             return;
         }
         self.resumes_at = None;
-        for stream in std::mem::take(&mut self.unread) {
+        for stream in self.unread.take() {
             self.read(conn, stream, now);
         }
     }
@@ -136,9 +158,10 @@ impl H3 {
         loop {
             if self.resumes_at.is_none() && self.http.waiting() >= MOST_WAITING {
                 self.resumes_at = Some(now + PAUSE);
+                self.unread.last = Some(stream);
             }
             if self.resumes_at.is_some() {
-                self.unread.insert(stream);
+                self.unread.streams.insert(stream);
                 break;
             }
             match chunks.next(PIECE) {
@@ -246,4 +269,24 @@ fn theirs(stream: masque::StreamId) -> StreamId {
 
 fn code_of(code: Code) -> VarInt {
     VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first one has been read each time, and the others never.
+    #[test]
+    fn streams_that_always_have_more_are_read_in_turn() {
+        let streams = [0, 2, 4, 8].map(|id| theirs(masque::StreamId(id)));
+        let mut unread = Unread::default();
+        let mut read = Vec::new();
+        for _ in 0..8 {
+            unread.streams.extend(streams);
+            let first = unread.take()[0];
+            read.push(u64::from(first));
+            unread.last = Some(first);
+        }
+        assert_eq!(read, [0, 2, 4, 8, 0, 2, 4, 8]);
+    }
 }

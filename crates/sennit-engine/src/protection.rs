@@ -246,6 +246,11 @@ impl Sending {
         !self.due.is_empty()
     }
 
+    /// How long the repair is that leaves next.
+    pub(crate) fn next_len(&self) -> Option<usize> {
+        self.due.front().map(|(_, repair)| repair.len())
+    }
+
     /// The path that most sources took, whose loss shall not be that of the repair as well.
     pub(crate) fn avoided(&self) -> Option<usize> {
         self.avoided

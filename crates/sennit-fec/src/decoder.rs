@@ -11,6 +11,10 @@ use crate::{
 /// is lost: 100 ms at 240 Mbit/s, which is by how much a repair over another link may be late.
 pub(crate) const HISTORY: usize = 2048;
 
+/// The full number of the encoder's first source, which is 0 on the wire. No number is below zero
+/// then, whichever is seen first.
+const FIRST: u64 = 1 << 16;
+
 /// What happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoderStats {
@@ -63,7 +67,7 @@ struct Slot {
 /// What is known of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It was sent before anything was seen here, so it is not missed.
+    /// Whether it was sent at all is not known, so it is not missed.
     #[default]
     Before,
     Missing,
@@ -198,8 +202,7 @@ impl Decoder {
     }
 
     fn full(&self, wire: u16) -> u64 {
-        // The first number that is seen may be that of an older packet which others overtook.
-        let near = self.newest.unwrap_or(u64::from(wire) + (1 << 16));
+        let near = self.newest.unwrap_or(FIRST + u64::from(wire));
         unwrap(wire, near)
     }
 
@@ -214,12 +217,7 @@ impl Decoder {
             self.slots.resize_with(HISTORY, Slot::default);
         }
         let Some(newest) = self.newest else {
-            // What was sent before the first that arrives is not waited for.
-            for slot in &mut self.slots {
-                slot.state = State::Before;
-            }
-            self.slots[index(id)].state = State::Missing;
-            self.newest = Some(id);
+            self.begin_at(id);
             return true;
         };
         if id <= newest {
@@ -237,6 +235,23 @@ impl Decoder {
         self.newest = Some(id);
         self.stats.failed += self.rows.give_up_below(self.oldest()) as u64;
         true
+    }
+
+    /// Nothing was seen yet. All sources from the first on are missed if this may be one of them,
+    /// and what was sent before it otherwise is not.
+    fn begin_at(&mut self, id: u64) {
+        let oldest = if id - FIRST < HISTORY as u64 {
+            FIRST
+        } else {
+            id
+        };
+        for slot in &mut self.slots {
+            slot.state = State::Before;
+        }
+        for id in oldest..=id {
+            self.slots[index(id)].state = State::Missing;
+        }
+        self.newest = Some(id);
     }
 
     /// Numbers jump: what is missing before is lost.

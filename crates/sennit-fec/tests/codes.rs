@@ -156,6 +156,28 @@ fn the_largest_groups_that_can_be_asked_for_come_back() {
     assert!("rs:225+32".parse::<Code>().is_err());
 }
 
+/// The first source that was seen was taken for the first there was.
+#[test]
+fn a_source_comes_back_that_was_lost_before_any_arrived() {
+    for code in ["xor:3+1", "rs:3+2", "rlc:1/3"] {
+        let code = code.parse().unwrap();
+        let (mut encoder, mut decoder) = (Encoder::new(code), Decoder::new());
+        let now = Instant::now();
+        let mut back = Vec::new();
+        for n in 0..3 {
+            let (head, body) = source(n);
+            let id = encoder.push(&head, &body, now).unwrap();
+            if n > 0 {
+                decoder.handle_source(id, &head, &body, |_| {});
+            }
+        }
+        while let Some((repair, symbol)) = encoder.poll_repair() {
+            decoder.handle_repair(&repair, symbol, |found| back.push(found.id));
+        }
+        assert_eq!(back, [0], "{code}");
+    }
+}
+
 /// A group is closed by time with fewer sources than it has room for.
 #[test]
 fn a_thin_flow_is_not_held_up() {

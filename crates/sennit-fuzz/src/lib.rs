@@ -22,6 +22,7 @@ pub mod masque;
 pub mod measure;
 pub mod packet;
 pub mod queues;
+pub mod resolver;
 
 /// A target by the name of its wrapper and corpus.
 pub type Target = (&'static str, fn(&[u8]));
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     ("sennit_enrolment", join::enrolment),
     ("sennit_control", join::control),
     ("sennit_tickets", join::tickets),
+    ("sennit_answer", resolver::answers),
     ("linux_orders", helper::orders),
     ("linux_files", helper::files),
     ("sennit_plan", measure::plan),

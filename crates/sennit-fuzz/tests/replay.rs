@@ -10,6 +10,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
+use sennit::dns;
 use sennit_fuzz::TARGETS;
 
 /// What makes the corpus short: a find that needs more is worth a test of its own.
@@ -76,4 +77,15 @@ fn the_corpus_is_short() {
         }
     }
     assert!(total <= MOST_IN_ALL, "{total} bytes");
+}
+
+/// Twelve bytes had the parser make room for 65,535 records of each kind.
+#[test]
+fn what_an_answer_only_announces_takes_no_memory() {
+    let announced = [&[0, 7, 0x81, 0x80][..], &[0, 0], &[0xff; 6]].concat();
+    let read = || assert_eq!(dns::answer(&announced, [7, 6], "hub"), None);
+
+    let memory = allocation_counter::measure(read);
+
+    assert_eq!(memory.bytes_total, 0);
 }

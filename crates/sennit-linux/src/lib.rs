@@ -61,4 +61,7 @@ pub use instance::{Instance, MAX_LINKS, MAX_ROUTED_CLASSES};
 pub use leftovers::{Cleaned, cleanup_all, count_left};
 pub use nft::{Allowed, Confined, Filter, Masquerade, Rules, forward_blockers, is_public};
 pub use routing::{ClassRoute, Lost, Passage, TunnelRoute};
-pub use user::{Directory, User, as_owner_of, make_private_directories, open_private, open_state};
+pub use user::{
+    Directory, User, as_owner_of, is_closed_by_root, make_private_directories, open_private,
+    open_state,
+};

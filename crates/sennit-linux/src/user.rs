@@ -195,6 +195,18 @@ impl User {
         self.give(&way.end)
     }
 
+    /// Makes his a directory that root keeps closed, and nothing of what is in it: so he passes.
+    ///
+    /// # Errors
+    /// If it cannot be found, or its owner cannot be changed.
+    pub fn hand_over_alone(self, directory: &Path) -> io::Result<()> {
+        let way = Way::to(directory, false)?;
+        match is_roots_alone(&fstat(&way.end)?) {
+            true => self.give(&way.end),
+            false => Ok(()),
+        }
+    }
+
     fn hand_over_all_in(self, directory: &OwnedFd, deepest: usize) -> io::Result<()> {
         let found = fstat(directory)?;
         let owner = (found.st_uid, found.st_gid);
@@ -322,6 +334,16 @@ pub fn make_private_directories(path: &Path) -> io::Result<()> {
 pub fn open_state(path: &Path) -> io::Result<File> {
     let (directory, name) = Directory::of(path)?;
     directory.read(&name)
+}
+
+/// Whether a directory is there, is root's, and is closed to all others.
+pub fn is_closed_by_root(directory: &Path) -> bool {
+    let found = Way::to(directory, false).and_then(|way| Ok(fstat(way.end)?));
+    found.is_ok_and(|it| is_roots_alone(&it))
+}
+
+fn is_roots_alone(found: &Stat) -> bool {
+    found.st_uid == 0 && found.st_mode & 0o077 == 0
 }
 
 /// Which directories these are, of those that are there.

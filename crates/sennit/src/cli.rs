@@ -110,7 +110,7 @@ enum Command {
     /// Show what happened: links and tunnels that came and went, failovers, sites
     Events(events::EventsArgs),
     /// Check a config file
-    Check(CheckArgs),
+    Check(check::CheckArgs),
     /// Remove what a killed daemon left on this host: routes, rules, tables, devices
     Cleanup(host::CleanupArgs),
     /// Measure tunnels over emulated links, all on this machine (as root)
@@ -356,27 +356,6 @@ struct WhyArgs {
     /// Print JSON (sennit.why/1)
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  sennit check --strict /etc/sennit/edge.toml
-  sennit check --file-only edge.toml # for another host")]
-struct CheckArgs {
-    /// A hub's or an edge's config [default: the edge's, else the hub's, in /etc/sennit]
-    #[arg(value_name = "FILE", default_value_os_t = find_config(), hide_default_value = true)]
-    file: PathBuf,
-    /// Print JSON (sennit.check/1)
-    #[arg(long)]
-    json: bool,
-    /// Exit with code 6 when there are warnings
-    #[arg(long)]
-    strict: bool,
-    /// Look at the file alone, and not at what this host has or lacks for it: interfaces, their
-    /// subnets, the identity, files with secrets
-    #[arg(long)]
-    file_only: bool,
 }
 
 /// Runs the program with `args`, the first of which is its own name.

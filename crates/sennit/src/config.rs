@@ -371,9 +371,15 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_open(File::open(path)?)
 }
 
+/// With so many bytes to spare, the standard library reads to the end of a file into the buffer
+/// that it was given, and finds the end there.
+const SPARE: usize = 64;
+
 /// What is in a file, unless that is too long for a config.
 pub(crate) fn read_open(file: File) -> io::Result<Vec<u8>> {
-    let mut source = Vec::new();
+    // A buffer that grows leaves pieces of what may be a secret behind.
+    let length = file.metadata()?.len().min(MAX_FILE_BYTES);
+    let mut source = Vec::with_capacity(length as usize + SPARE);
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut source)?;
     if source.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::new(

@@ -9,7 +9,7 @@
 
 mod at_once;
 pub(crate) mod claim;
-mod confinement;
+pub(crate) mod confinement;
 mod deputy;
 pub mod edge;
 mod facts;

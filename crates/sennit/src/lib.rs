@@ -3,7 +3,7 @@
 //! [`cli`] reads the command line and calls the rest: [`config`] and [`identity`] for what is on
 //! disk, [`store`] for what a hub remembers ([`lan`] and [`reach`] are what it grants to a site),
 //! [`control`], [`api`], [`status`] and [`journal`] for talking to a daemon, and [`daemon`] to be
-//! one.
+//! one. [`dns`] reads what resolvers answer an edge that looks for its hub.
 
 #![warn(clippy::print_stderr)]
 
@@ -14,6 +14,7 @@ pub mod control;
 pub mod daemon;
 mod date;
 pub mod described;
+pub mod dns;
 pub mod drill;
 pub mod event;
 pub mod exit;

@@ -21,6 +21,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use zeroize::Zeroizing;
+
 use self::{
     message::Target,
     outbox::{Entry, Outbox},
@@ -49,6 +51,8 @@ pub enum NotifyError {
     File { path: PathBuf, source: io::Error },
     #[error("{} holds no key: it is `whsec_` and 24 to 64 bytes in base64", path.display())]
     BadKey { path: PathBuf },
+    #[error("{} holds no token: it is one line without spaces", path.display())]
+    BadToken { path: PathBuf },
     #[error("{} holds a secret, and others may read it: chmod 600", path.display())]
     Open { path: PathBuf },
     #[error("cannot start telling of events: {0}")]
@@ -56,7 +60,7 @@ pub enum NotifyError {
 }
 
 /// A secret that only root may read, and what tells it from another.
-fn read_secret(path: &Path) -> Result<(String, Print), NotifyError> {
+fn read_secret(path: &Path) -> Result<(Zeroizing<String>, Print), NotifyError> {
     let error = |source| NotifyError::File {
         path: path.into(),
         source,
@@ -66,7 +70,7 @@ fn read_secret(path: &Path) -> Result<(String, Print), NotifyError> {
         return Err(NotifyError::Open { path: path.into() });
     }
     let text = file.text().map_err(error)?.trim().to_owned();
-    Ok((text, file.print()))
+    Ok((Zeroizing::new(text), file.print()))
 }
 
 /// What is wrong with the files that the config names, as [`Targets::load`] would say it.

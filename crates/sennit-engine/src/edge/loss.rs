@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sennit_masque as masque;
 
-use super::{Edge, EdgeEvent, Stage};
+use super::{Edge, EdgeEvent, Stage, dial::close_attempt};
 use crate::{hello::REPLACED, ids::ConnId};
 
 /// A class that lost its tunnel takes packets for the next one for this long; then their senders
@@ -26,6 +26,9 @@ impl Edge {
         }
         let up = matches!(conn.role.stage, Stage::Up(_));
         self.slow.give_up(link, id);
+        if up {
+            self.begin_anew(index, now);
+        }
         let dial = &mut self.slots[index].dial;
         if lasting {
             dial.turned_away(id, self.links.keys().copied(), now);
@@ -49,6 +52,22 @@ impl Edge {
             self.lose(id, reason, lasting, now);
         }
         self.settle(now);
+    }
+
+    /// A class loses a tunnel that the hub had granted, mostly by a word of the hub, so something
+    /// passes again. That nobody answered beside it is no reason to wait with the next attempt, and
+    /// one that nothing was heard of may be seconds away from its next packet.
+    fn begin_anew(&mut self, index: usize, now: Instant) {
+        let (node, slow) = (&self.node, &self.slow);
+        let is_unheard = |id| {
+            let conn = node.get(id);
+            conn.is_some_and(|conn| conn.tunnel.answered().is_none())
+        };
+        let dial = &mut self.slots[index].dial;
+        dial.calm(now);
+        for id in dial.take_old(|link, id| !slow.has(link, now) && is_unheard(id), now) {
+            close_attempt(&mut self.node, id, "begun anew", now);
+        }
     }
 
     /// A class has lost its tunnel by itself: perhaps the hub has started anew, and knows nothing

@@ -212,6 +212,19 @@ impl Dial {
             .any(|((_, _, exchange), &(known, _))| (*exchange, known) == (Exchange::Classic, id))
     }
 
+    /// Attempts that have had more time than a new one has to wait for, to be closed if this is so.
+    pub(super) fn take_old(
+        &mut self,
+        ends: impl Fn(SocketId, ConnId) -> bool,
+        now: Instant,
+    ) -> Vec<ConnId> {
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= RETRY;
+        let taken = self.attempts.extract_if(.., |(link, _, _), (id, since)| {
+            is_old(*since) && ends(*link, *id)
+        });
+        taken.map(|(_, (id, _))| id).collect()
+    }
+
     /// The attempts over a link, to be closed.
     pub(super) fn take_attempts_over(&mut self, socket: SocketId) -> Vec<ConnId> {
         self.take_if(|(link, _, _), _| *link == socket)

@@ -15,6 +15,7 @@ use crate::{
     gate::{Payload, Whole},
     path::Path,
     pipe::Pipe,
+    recovery::NEVER,
 };
 
 /// Bytes that QUIC adds to a datagram, at most: short header, packet number, tag, frame header.
@@ -106,6 +107,18 @@ impl Tunnel {
                 ..payload
             });
         }
+    }
+
+    /// Puts a datagram that is not worth repeating into the batch.
+    pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
+        self.charge(bytes.len(), paths);
+        self.round.batch.push(Payload {
+            bytes,
+            first_sent: self.round.polled,
+            repeats: NEVER,
+            twins: None,
+            half_of: None,
+        });
     }
 
     /// The two halves of a datagram that must be halved.

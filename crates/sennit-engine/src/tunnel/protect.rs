@@ -12,7 +12,7 @@ use sennit_core::{
 };
 use sennit_fec::Repair;
 
-use super::{Tunnel, batch::BATCH};
+use super::{Tunnel, batch::BATCH, fitting::Fit};
 use crate::{
     codec,
     codec::Codec,
@@ -101,22 +101,24 @@ impl Tunnel {
 
     fn stage_tidings(&mut self, pipe: &mut Pipe, now: Instant) -> Option<PathSet> {
         let receiving = pipe.protection.receiving.as_mut()?;
-        let paths = self.path_beside(None)?;
+        // They are so short that every path carries them whole.
+        let paths = self.path_beside(0, None)?;
         let tidings = self.codec()?.tidings(&receiving.tidings(now)?);
         self.put_aside(tidings, paths);
         Some(paths)
     }
 
     fn stage_repairs(&mut self, pipe: &mut Pipe) -> Option<PathSet> {
-        let sending = pipe.protection.sending.as_ref()?;
-        if !sending.has_due() {
-            return None;
-        }
-        let paths = self.path_beside(sending.avoided())?;
-        let index = paths.first()?;
+        let sending = pipe.protection.sending.as_mut()?;
+        let paths = self.path_beside(sending.next_len()?, sending.avoided())?;
+        let (index, fit) = (paths.first()?, self.fit(paths));
         while self.round.batch.len() < BATCH && self.round.views[index].budget > 0 {
-            let sending = pipe.protection.sending.as_mut();
-            let Some(repair) = sending.and_then(|sending| sending.pop_due()) else {
+            let load = self.round.batch.load();
+            let leaves = |len| carries_whole(fit, len) && self.is_taken(len, fit, load);
+            if !sending.next_len().is_some_and(leaves) {
+                break;
+            }
+            let Some(repair) = sending.pop_due() else {
                 break;
             };
             self.paths[index].symbols.repairs_sent += 1;
@@ -125,12 +127,12 @@ impl Tunnel {
         Some(paths)
     }
 
-    /// The quickest path with room, another one than `avoided` if there is one that is not much
-    /// slower, nor so narrow that a repair holds up what it carries.
-    fn path_beside(&self, avoided: Option<usize>) -> Option<PathSet> {
+    /// The quickest path with room for a datagram of `len` bytes, another one than `avoided` if
+    /// there is one that is not much slower, nor so narrow that a repair holds up what it carries.
+    fn path_beside(&self, len: usize, avoided: Option<usize>) -> Option<PathSet> {
         let has_room = |index: usize| {
             let view = &self.round.views[index];
-            let fits = self.fit(PathSet::default().with(index)).is_none();
+            let fits = carries_whole(self.fit(PathSet::default().with(index)), len);
             view.usable && view.worth == Worth::Full && view.budget > 0 && fits
         };
         let views = self.round.views.iter().enumerate();
@@ -196,6 +198,11 @@ impl Tunnel {
             count(&mut path.symbols);
         }
     }
+}
+
+/// Whether a datagram of `len` bytes leaves in one piece on paths of this fit.
+fn carries_whole(fit: Option<Fit>, len: usize) -> bool {
+    fit.is_none_or(|fit| !fit.halves(len))
 }
 
 /// What a path's ledger says of its losses.

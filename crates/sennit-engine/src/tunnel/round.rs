@@ -24,7 +24,7 @@ use super::{
     batch::{BATCH, Batch},
     fitting::{FRAMING, Fit},
 };
-use crate::{codec::Codec, gate::Payload, links::Seat, path::whole, pipe::Pipe, recovery::NEVER};
+use crate::{codec::Codec, gate::Payload, links::Seat, path::whole, pipe::Pipe};
 
 /// Bytes that leave at once; then what came meanwhile is taken in first. On a fast path a window
 /// takes milliseconds, for which a ping would stand before the queue, where nothing overtakes
@@ -378,7 +378,7 @@ impl Tunnel {
             is_second = Scheduler::is_second_choice(&self.round.views, path);
         }
         pipe.recovery.note_sent(now);
-        let bytes = self.wrap(pipe, popped, (paths, fit.is_none()), early, now);
+        let bytes = self.wrap(pipe, popped, (paths, fit), early, now);
         // It has stood in the queue; noq copies it once the batch is complete.
         prefetch(&bytes);
         if is_second {
@@ -428,10 +428,12 @@ impl Tunnel {
         &mut self,
         pipe: &mut Pipe,
         popped: Popped,
-        (paths, whole): (PathSet, bool),
+        (paths, fit): (PathSet, Option<Fit>),
         early: Duration,
         now: Instant,
     ) -> Bytes {
+        // Halves have no room for a second number.
+        let is_halved = fit.is_some_and(|fit| fit.halves(self.datagram_len(&popped)));
         let codec = self.codec.as_mut();
         let codec = codec.expect("only a tunnel with a codec has a pipe with packets");
         let Queued {
@@ -448,8 +450,7 @@ impl Tunnel {
         let packet = &popped.packet.buffer[HEADROOM..];
         pipe.flows
             .handle_sent(flow, packet, ordered, paths, before, now);
-        // Halves have no room for a second number, nor for a template's.
-        let protects = whole && codec.takes_repairs();
+        let protects = !is_halved && codec.takes_repairs();
         let more = !queue.is_empty() && !pipe.protection.leaves_transfers();
         let sending = pipe.protection.sending(in_order).filter(|_| protects);
         let source = sending.and_then(|sending| {
@@ -466,7 +467,8 @@ impl Tunnel {
             }
             return codec.encode_source(buffer, &source);
         }
-        if whole {
+        // Halves have no room for a template's number either.
+        if fit.is_none() {
             match codec.encode_thin(buffer, checksum, (&header, flow), now) {
                 Ok((thin, saved)) => {
                     pipe.stats.thin_sent += 1;
@@ -484,17 +486,5 @@ impl Tunnel {
         if let Some(path) = paths.first().and_then(|path| self.paths.get_mut(path)) {
             path.pacer.spend(transmit.size as u64);
         }
-    }
-
-    /// Puts a datagram that is not worth repeating into the batch.
-    pub(super) fn put_aside(&mut self, bytes: Bytes, paths: PathSet) {
-        self.charge(bytes.len(), paths);
-        self.round.batch.push(Payload {
-            bytes,
-            first_sent: self.round.polled,
-            repeats: NEVER,
-            twins: None,
-            half_of: None,
-        });
     }
 }

@@ -11,6 +11,7 @@ mod masque;
 mod measure;
 mod packet;
 mod queues;
+mod resolver;
 mod script;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ fn main() -> io::Result<()> {
         join::all(),
         helper::all(),
         measure::all(),
+        resolver::all(),
     ]
     .concat();
     for (target, name, bytes) in &seeds {

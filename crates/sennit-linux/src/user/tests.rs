@@ -246,6 +246,37 @@ fn root_that_is_shut_out_hands_over_what_it_has_in_directories_that_are_closed_t
 }
 
 #[test]
+fn a_directory_that_root_keeps_closed_is_handed_over_without_what_is_in_it() {
+    if !is_root() {
+        return;
+    }
+    let states = tempfile::tempdir().unwrap();
+    let (dock, other) = (states.path().join("dock"), states.path().join("other"));
+    for state in [&dock, &other] {
+        fs::create_dir(state).unwrap();
+        set_mode(state, 0o700);
+    }
+    let alone = || SOMEBODY.hand_over_alone(states.path()).unwrap();
+
+    set_mode(states.path(), 0o711);
+    assert!(!is_closed_by_root(states.path()));
+    alone();
+    assert_eq!(owner(states.path()), (0, 0), "he passes as it is");
+    set_mode(states.path(), 0o700);
+    assert!(is_closed_by_root(states.path()));
+    let obstacle = SOMEBODY.obstacle(&dock, &[]).unwrap();
+    assert!(obstacle.is_some_and(|it| it.contains("may not pass through")));
+    shut_out(alone);
+    SOMEBODY.hand_over(&dock, &[]).unwrap();
+
+    let his = (SOMEBODY.uid, SOMEBODY.gid);
+    assert_eq!([owner(states.path()), owner(&dock)], [his; 2]);
+    assert_eq!(owner(&other), (0, 0));
+    assert!(!is_closed_by_root(states.path()), "it is his");
+    assert!(!is_closed_by_root(&dock.join("not there")));
+}
+
+#[test]
 fn root_that_is_shut_out_is_the_owner_of_files_for_as_long_as_a_task_takes() {
     if !is_root() {
         return;

@@ -1,6 +1,10 @@
 //! Links that lose packets: what comes back, at which cost, and what a transfer has of it.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
 use sennit_core::{Classifier, Delivery, Policy};
 use sennit_engine::{
@@ -27,10 +31,11 @@ fn treatment(fec: &str, delivery: Delivery) -> Treatment {
 }
 
 fn world(links: &[&str], treatment: Treatment, seed: u64) -> World {
-    let links: Vec<LinkSpec> = links
-        .iter()
-        .map(|link| link.parse().expect("a link"))
-        .collect();
+    let links: Vec<LinkSpec> = links.iter().map(|text| link(text)).collect();
+    of_links(&links, treatment, seed)
+}
+
+fn of_links(links: &[LinkSpec], treatment: Treatment, seed: u64) -> World {
     let class = ClassConfig {
         dscp: 0,
         links: None,
@@ -38,7 +43,7 @@ fn world(links: &[&str], treatment: Treatment, seed: u64) -> World {
         treatment,
     };
     let classifier = Classifier::default();
-    let mut world = World::with_classes(&links, vec![class], classifier, seed, Instant::now());
+    let mut world = World::with_classes(links, vec![class], classifier, seed, Instant::now());
     assert!(world.connect(links.len()), "no tunnel");
     world
 }
@@ -143,15 +148,15 @@ fn stream(treatment: Treatment, loss: &Loss, seconds: u64, seed: u64) -> Protect
     }
 }
 
-/// The packets with these places in each group of ten.
+/// The packets with these places in each group of ten of a [`stream`].
 fn of_each_group(places: &[usize]) -> Loss {
-    let size = |place: &usize| AROUND + 1200 + 10 * place;
-    Loss::Sizes(
-        places
-            .iter()
-            .map(|place| size(place) - 2..=size(place) + 6)
-            .collect(),
-    )
+    let sizes = places.iter().map(|place| 1200 + 10 * place);
+    Loss::Sizes(sizes.map(on_the_wire).collect())
+}
+
+/// How long an inner packet of `len` bytes is on the wire, with a packet number of one byte or two.
+fn on_the_wire(len: usize) -> RangeInclusive<usize> {
+    AROUND + len..=AROUND + len + 1
 }
 
 /// No test of a code says anything unless repairs were sent and brought something back.
@@ -170,6 +175,36 @@ fn a_sum_brings_back_the_one_of_each_group_that_is_lost() {
     assert_eq!(seen.receiver.decoder.recovered, 500);
     assert_eq!(seen.receiver.decoder.failed, 0);
     assert_eq!(seen.lost, 0.0);
+}
+
+/// Until a packet of full size was acknowledged, as on a path that never carries one, nothing was
+/// protected at all.
+#[test]
+fn what_fits_a_small_path_is_protected_there_and_what_does_not_leaves_in_halves() {
+    for mtu in [1500, 1400, 1280] {
+        let mut link = link("50/6.5");
+        (link.up.mtu, link.down.mtu) = (mtu, mtu);
+        let treatment = treatment("xor:10+1", Delivery::Datagram);
+        let mut world = of_links(&[link], treatment, 1);
+        // The very first one is lost as well.
+        let lost = on_the_wire(300);
+        world.change(0, |config| config.loss = Loss::Sizes(vec![lost.clone()]));
+        for packet in 0..300 {
+            let len = if packet % 10 == 0 { 300 } else { 400 };
+            world.send_from_edge(&udp(EDGE, SERVER, 7, packet, len));
+            world.run(MS);
+        }
+        world.send_from_edge(&udp(EDGE, SERVER, 7, 300, 1400));
+        world.run(SECOND);
+        let [sender, receiver] = ends(&mut world);
+        println!("{mtu}: {:?}", sender.fec.symbols);
+        let sources = if mtu == 1500 { 301 } else { 300 };
+        assert_eq!(sender.fec.symbols.sources_sent, sources, "{mtu}");
+        assert_eq!(receiver.fec.decoder.recovered, 30, "{mtu}");
+        assert_eq!(sender.fec.told.recovered, 30, "{mtu}");
+        let arrived = world.at_hub.iter().map(|it| number(&it.packet));
+        assert_eq!(arrived.collect::<BTreeSet<_>>().len(), 301, "{mtu}");
+    }
 }
 
 #[test]

@@ -529,3 +529,50 @@ fn a_tunnel_that_hears_but_is_not_heard_moves_to_a_link_that_comes_back_within_t
         );
     }
 }
+
+/// What went unanswered while no link worked counted as failures of the link that came back first,
+/// which had to wait for eight seconds once the hub had said that it knows nothing.
+#[test]
+fn a_hub_that_starts_anew_while_no_link_works_has_its_tunnel_three_seconds_after_one_does() {
+    for outage in (3..=24).step_by(3) {
+        let links = [link("20/10"), link("20/30"), link("20/20")];
+        let mut world = World::new(&links, Policy::Bond, 1, Instant::now());
+        assert!(world.connect(3));
+        let mut stream = Stream::new(50 * MS, 300, world.now());
+        stream.run(&mut world, SECOND);
+        (0..3).for_each(|link| world.blackhole(link, true));
+        stream.run(&mut world, outage * SECOND);
+        world.restart_hub();
+        stream.run(&mut world, SECOND / 2);
+        world.blackhole(0, false);
+        stream.run(&mut world, 3 * SECOND);
+        assert!(
+            world.edge.status()[0].up && world.hub.status().iter().any(|tunnel| tunnel.up),
+            "{outage} s: {:?}",
+            world.edge.status()
+        );
+    }
+}
+
+/// The attempt under way when the link came back was waited for, and its next packet was due two
+/// seconds later: with round trips of a third of a second, the tunnel was back after more than
+/// three.
+#[test]
+fn what_was_begun_while_no_link_worked_is_begun_anew_once_the_hub_is_heard() {
+    for tenths in (120..160).step_by(4) {
+        let mut world = World::new(&[link("20/150")], Policy::Bond, 1, Instant::now());
+        assert!(world.connect(1));
+        let mut stream = Stream::new(50 * MS, 300, world.now());
+        stream.run(&mut world, SECOND);
+        world.blackhole(0, true);
+        world.restart_hub();
+        stream.run(&mut world, tenths * 100 * MS);
+        world.blackhole(0, false);
+        stream.run(&mut world, 2500 * MS);
+        assert!(
+            world.edge.status()[0].up && world.hub.status().iter().any(|tunnel| tunnel.up),
+            "{tenths}: {:?}",
+            world.edge.status()
+        );
+    }
+}

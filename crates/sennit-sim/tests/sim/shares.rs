@@ -674,7 +674,9 @@ fn a_link_that_is_full_both_ways_keeps_no_queue() {
         (&["50/20", "30/30"], 80.0, 1),
         (&["50/6.5", "30/20"], 80.0, 1),
     ] {
-        let mut trials: Vec<_> = (1..=seeds).map(|seed| full_both_ways(texts, seed)).collect();
+        let mut trials: Vec<_> = (1..=seeds)
+            .map(|seed| full_both_ways(texts, seed))
+            .collect();
         trials.sort_by(|one, other| one.1.p50.total_cmp(&other.1.p50));
         let said = format!("{texts:?}: idle, busy and Mbit/s {trials:?}");
         println!("{said}");

@@ -1,12 +1,41 @@
 //! `sennit check`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use serde::Serialize;
 
-use super::{CheckArgs, Exit, Failure, output};
+use super::{Exit, Failure, find_config, output};
 use crate::{
     config::{Config, ConfigError, Finding, HostFinding, Leak, Loaded, Located, Report, Severity},
+    daemon::confinement::Unfit,
     onsite,
 };
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sennit check --strict /etc/sennit/edge.toml
+  sennit check --file-only edge.toml # for another host
+  sennit check --user sennit         # also whether a daemon can start as this user")]
+pub(super) struct CheckArgs {
+    /// A hub's or an edge's config [default: the edge's, else the hub's, in /etc/sennit]
+    #[arg(value_name = "FILE", default_value_os_t = find_config(), hide_default_value = true)]
+    file: PathBuf,
+    /// Print JSON (sennit.check/1)
+    #[arg(long)]
+    json: bool,
+    /// Exit with code 6 when there are warnings
+    #[arg(long)]
+    strict: bool,
+    /// Look at the file alone, and not at what this host has or lacks for it: interfaces, their
+    /// subnets, the identity, files with secrets
+    #[arg(long)]
+    file_only: bool,
+    /// Look also, as root, whether a daemon could start as this user: a name, or UID:GID
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -42,12 +71,13 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         Err(ConfigError::Invalid(report)) => (None, report),
         Err(error @ ConfigError::Read { .. }) => return Err(error.into()),
     };
-    let host = match &config {
+    let mut host = match &config {
         _ if args.file_only => Vec::new(),
         Some(Config::Edge(edge)) => onsite::look_at_edge(edge),
         Some(Config::Hub(hub)) => onsite::look_at_hub(hub),
         None => Vec::new(),
     };
+    host.extend(config.as_ref().and_then(|it| look_at_user(args, it)));
     let checked = Checked {
         args,
         config: config.as_ref(),
@@ -66,6 +96,21 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         Some(_) if checked.host.iter().any(wrong_here) => Exit::ConfigInvalid,
         Some(_) if args.strict && !flawless => Exit::Findings,
         Some(_) => Exit::Ok,
+    })
+}
+
+/// Whether its daemon could be the user that was asked for.
+fn look_at_user(args: &CheckArgs, config: &Config) -> Option<HostFinding> {
+    let (kept, files) = match config {
+        Config::Edge(edge) => (edge.kept(), edge.files(&args.file)),
+        Config::Hub(hub) => (hub.kept(), hub.files(&args.file)),
+    };
+    let unfit = Unfit::find(args.user.as_deref()?, &kept, &files)?;
+    Some(HostFinding {
+        severity: Severity::Error,
+        message: unfit.why,
+        help: Some(unfit.help),
+        named: None,
     })
 }
 

@@ -24,7 +24,8 @@ const POLL: Duration = Duration::from_millis(100);
 Examples:
   sennit status
   sennit status --json | jq .tunnels
-  sennit status --wait usable --timeout 30 # for scripts; exit code 8 when it takes longer")]
+  sennit status --wait usable --timeout 30 # for scripts; exit code 8 when it takes longer
+  sennit top                         # the same as it changes; --once prints one look")]
 pub(super) struct StatusArgs {
     /// Control socket of the daemon [default: the edge's, else the hub's, in /run/sennit]
     #[arg(long, value_name = "PATH")]

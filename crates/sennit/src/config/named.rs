@@ -1,7 +1,7 @@
 //! Files that a config names for a daemon to read: tokens, keys, certificates.
 //!
 //! They may be root's alone while the daemon is another user, and others may have their names when
-//! the config is read again.
+//! the config is read again. What was in them is wiped from memory with them.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 use sennit_linux::helper;
+use zeroize::Zeroizing;
 
 use super::read_open;
 
 /// Such a file, read.
 pub(crate) struct NamedFile {
     path: PathBuf,
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
     mode: u32,
 }
 
@@ -32,7 +33,7 @@ impl NamedFile {
         Ok(Self {
             path: path.into(),
             mode: file.metadata()?.mode(),
-            bytes: read_open(file)?,
+            bytes: Zeroizing::new(read_open(file)?),
         })
     }
 

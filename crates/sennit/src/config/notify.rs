@@ -1,5 +1,6 @@
 //! `[[notify]]`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use toml::Spanned;
@@ -23,7 +24,7 @@ pub const DEFAULT_EVENTS: [&str; 7] = [
 ];
 
 /// Whom to tell of events.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Notify {
     pub name: String,
     pub kind: NotifyKind,
@@ -32,6 +33,18 @@ pub struct Notify {
     pub secret: Option<PathBuf>,
     /// Kinds of events.
     pub events: Vec<String>,
+}
+
+/// Without the URL, which often has a secret in it.
+impl fmt::Debug for Notify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notify")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("secret", &self.secret)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How somebody is told.
@@ -128,4 +141,22 @@ fn url(typed: &str) -> Result<String, Wrong> {
         return Err(wrong());
     }
     Ok(typed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_somebody_tells_is_in_no_debug_text() {
+        let notify = Notify {
+            name: "ops".into(),
+            kind: NotifyKind::Webhook,
+            url: "https://hooks.example.org/hush".into(),
+            secret: None,
+            events: Vec::new(),
+        };
+        let text = format!("{notify:?}");
+        assert!(text.contains("ops") && !text.contains("hush"), "{text}");
+    }
 }

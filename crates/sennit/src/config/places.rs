@@ -40,6 +40,11 @@ fn places(config: &Config) -> Vec<Place> {
 }
 
 impl HubConfig {
+    /// The directories that a hub keeps things in.
+    pub(crate) fn kept(&self) -> Vec<&Path> {
+        vec![&self.state]
+    }
+
     /// The config itself, which is in `file`, and those that it names for a daemon to read.
     pub(crate) fn files<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
         let named = of_api(&self.api).chain(secrets(&self.notify));
@@ -49,6 +54,11 @@ impl HubConfig {
 }
 
 impl EdgeConfig {
+    /// The directories that an edge keeps things in.
+    pub(crate) fn kept(&self) -> Vec<&Path> {
+        vec![&self.state, &self.records]
+    }
+
     /// The config itself, which is in `file`, and those that it names for an edge to read.
     pub(crate) fn files<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
         let named = of_api(&self.api).chain(secrets(&self.notify));

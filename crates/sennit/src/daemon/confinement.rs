@@ -3,6 +3,7 @@
 
 use std::{
     fs::DirBuilder,
+    io,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -15,7 +16,12 @@ use sennit_linux::{
     helper, privilege,
 };
 
-use crate::{config::RUN_DIRECTORY, control::Entrance, exit::Failure, status::Confinement};
+use crate::{
+    config::{DEFAULT_STATE, RUN_DIRECTORY},
+    control::Entrance,
+    exit::Failure,
+    status::Confinement,
+};
 
 /// A process is confined once.
 static HELD: OnceLock<Held> = OnceLock::new();
@@ -49,13 +55,29 @@ pub(super) fn hand_over(
     let Some(user) = choose(wanted, kept, files)? else {
         return Ok(None);
     };
+    let failed = |directory: &Path, error: io::Error| {
+        let what = format!("cannot hand {} over to user {user}", directory.display());
+        Failure::runtime(format!("{what}: {error}")).hint(STAY_ROOT)
+    };
+    let above = closed_above(kept, DEFAULT_STATE.as_ref());
+    let others: Vec<&Path> = kept.iter().copied().chain(above).collect();
+    if let Some(above) = above {
+        let given = user.hand_over_alone(above);
+        given.map_err(|error| failed(above, error))?;
+    }
     for directory in kept {
-        user.hand_over(directory, kept).map_err(|error| {
-            let what = format!("cannot hand {} over to user {user}", directory.display());
-            Failure::runtime(format!("{what}: {error}")).hint(STAY_ROOT)
-        })?;
+        let given = user.hand_over(directory, &others);
+        given.map_err(|error| failed(directory, error))?;
     }
     Ok(Some(user))
+}
+
+/// Where states are by custom, if one of these directories is in there and none but root may pass
+/// to it, as where root's commands have made both.
+fn closed_above<'a>(kept: &[&Path], states: &'a Path) -> Option<&'a Path> {
+    let is_inside = |it: &&Path| it.starts_with(states) && *it != states;
+    let is_closed = kept.iter().any(is_inside) && sennit_linux::is_closed_by_root(states);
+    is_closed.then_some(states)
 }
 
 /// Confines this process, which has one thread yet, to the files of a daemon, and makes it the user
@@ -102,28 +124,73 @@ fn choose(wanted: Option<&str>, kept: &[&Path], files: &[&Path]) -> Result<Optio
         return Ok(None);
     };
     let Some(user) = User::find(name) else {
-        let make = format!("make one: useradd --system --user-group {name}");
-        let none = format!("there is no user {name} on this host");
-        return Err(Failure::usage(none).hint(make));
+        let Unfit { why, help } = Unfit::unknown(name);
+        return Err(Failure::usage(why).hint(help));
     };
     if user.uid() == geteuid().as_raw() {
         return Ok(None);
     }
-    obstacle(user, kept, files).map_or(Ok(Some(user)), |why| {
-        let cannot = format!("the daemon cannot become user {name}: {why}");
-        Err(Failure::runtime(cannot).hint(STAY_ROOT))
-    })
+    let mut found = match privilege::may_change_user() {
+        true => obstacles(user, kept, files),
+        false => vec!["that takes CAP_SETUID, CAP_SETGID and CAP_CHOWN".into()],
+    };
+    match found.is_empty() {
+        true => Ok(Some(user)),
+        false => {
+            let Unfit { why, help } = Unfit::for_daemon(name, &found.swap_remove(0));
+            Err(Failure::runtime(why).hint(help))
+        }
+    }
 }
 
-fn obstacle(user: User, kept: &[&Path], files: &[&Path]) -> Option<String> {
-    if !privilege::may_change_user() {
-        return Some("that takes CAP_SETUID, CAP_SETGID and CAP_CHOWN".into());
+/// Why a daemon could not become a user.
+pub(crate) struct Unfit {
+    pub(crate) why: String,
+    pub(crate) help: String,
+}
+
+impl Unfit {
+    /// Whether a daemon that keeps things in these directories and reads these files could start as
+    /// this user; also said by who may not do it, as far as that one sees.
+    pub(crate) fn find(name: &str, kept: &[&Path], files: &[&Path]) -> Option<Self> {
+        let Some(user) = User::find(name) else {
+            return Some(Self::unknown(name));
+        };
+        let mut found = obstacles(user, kept, files).into_iter();
+        let first = found.next().filter(|_| user.uid() != 0)?;
+        Some(Self::for_daemon(name, &first))
     }
-    let of_kept = kept.iter().map(|it| (it, user.obstacle(it, kept)));
-    let of_files = files.iter().map(|it| (it, user.obstacle_of_file(it, kept)));
-    of_kept.chain(of_files).find_map(|(path, obstacle)| {
-        obstacle.unwrap_or_else(|error| Some(format!("{}: {error}", path.display())))
-    })
+
+    fn unknown(name: &str) -> Self {
+        Self {
+            why: format!("there is no user {name} on this host"),
+            help: format!("make one: useradd --system --user-group {name}"),
+        }
+    }
+
+    fn for_daemon(name: &str, why: &str) -> Self {
+        Self {
+            why: format!("the daemon cannot become user {name}: {why}"),
+            help: STAY_ROOT.into(),
+        }
+    }
+}
+
+/// What is in the way of handing those directories over to a user. One that this process may not
+/// look at it cannot hand over either, and says so then.
+fn obstacles(user: User, kept: &[&Path], files: &[&Path]) -> Vec<String> {
+    let above = closed_above(kept, DEFAULT_STATE.as_ref());
+    let others: Vec<&Path> = kept.iter().copied().chain(above).collect();
+    let of_kept = kept.iter().map(|it| (it, user.obstacle(it, &others)));
+    let of_files = files.iter();
+    let of_files = of_files.map(|it| (it, user.obstacle_of_file(it, &others)));
+    let said = of_kept.chain(of_files).filter_map(|(path, found)| {
+        found.unwrap_or_else(|error| {
+            let is_seen = error.kind() != io::ErrorKind::PermissionDenied;
+            is_seen.then(|| format!("{}: {error}", path.display()))
+        })
+    });
+    said.collect()
 }
 
 /// Gives up what a packet thread does not need. What this host lacks was said at the start.
@@ -149,4 +216,29 @@ pub(super) fn status() -> Option<Confinement> {
         missing: held.missing.clone(),
         network_threads: confine::who_may_change_the_network(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn the_directory_of_all_states_is_in_the_way_of_those_in_it_where_root_keeps_it_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let states = folder.path();
+        let set_mode =
+            |mode| fs::set_permissions(states, fs::Permissions::from_mode(mode)).unwrap();
+        let (dock, elsewhere) = (states.join("dock"), states.with_extension("other"));
+
+        set_mode(0o700);
+        let is_roots = geteuid().is_root();
+        let found = closed_above(&[&dock], states);
+        assert_eq!(found, is_roots.then_some(states));
+        assert_eq!(closed_above(&[states], states), None, "it is handed over");
+        assert_eq!(closed_above(&[&elsewhere], states), None);
+        set_mode(0o711);
+        assert_eq!(closed_above(&[&dock], states), None, "he passes");
+    }
 }

@@ -127,7 +127,7 @@ fn confine(
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
     make_records(config);
-    let kept: [&Path; 2] = [&config.state, &config.records];
+    let kept = config.kept();
     let files = config.files(file);
     let user = confinement::hand_over(&kept, &files, user)?;
     let hold = || guard(&config.device, config.blocked());

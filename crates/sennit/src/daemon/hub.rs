@@ -149,7 +149,7 @@ fn confine(
 ) -> Result<(Helper, Entrance, ReadAsRoot), Failure> {
     // It tells of another daemon with this config.
     let entrance = Entrance::open(&config.control)?;
-    let kept: [&Path; 1] = [&config.state];
+    let kept = config.kept();
     let files = config.files(file);
     let user = confinement::hand_over(&kept, &files, user)?;
     claim::clean_up_before(&config.state, "hub", &config.device, || Ok(()));

@@ -157,11 +157,16 @@ fn load_targets(notify: &[Notify]) -> (Targets, BTreeMap<String, String>) {
 #[cfg(test)]
 mod tests {
     use std::{
-        fs::{self, Permissions},
+        fs::{self, File, Permissions},
+        io::Write as _,
         net::TcpListener,
-        os::unix::fs::PermissionsExt as _,
-        path::PathBuf,
+        os::unix::fs::{FileExt as _, PermissionsExt as _},
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
     };
+
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use zeroize::Zeroizing;
 
     use super::*;
     use crate::config::NotifyKind;
@@ -245,6 +250,78 @@ mod tests {
         secret("two", 0o600);
         assert_eq!(reload().unwrap().len(), 2, "both are taken now");
         assert_eq!(secrets.notes(), [""; 0]);
+    }
+
+    /// Letters turned by half the alphabet: as this test may know a secret.
+    fn turned(byte: u8) -> u8 {
+        match byte {
+            b'a'..=b'm' | b'A'..=b'M' => byte + 13,
+            b'n'..=b'z' | b'N'..=b'Z' => byte - 13,
+            _ => byte,
+        }
+    }
+
+    /// A file with a fresh secret, which another process has turned back; and it as it was.
+    fn secret_file(folder: &Path, name: &str, begins: &str) -> (PathBuf, Vec<u8>) {
+        let mut random = [0; 60];
+        aws_lc_rs::rand::fill(&mut random).unwrap();
+        let secret = STANDARD.encode(random).into_bytes();
+        let path = folder.join(name);
+        fs::write(&path, begins).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let mut tr = Command::new("tr");
+        tr.args(["A-Za-z", "N-ZA-Mn-za-m"]).stdin(Stdio::piped());
+        let mut tr = tr
+            .stdout(File::options().append(true).open(&path).unwrap())
+            .spawn()
+            .unwrap();
+        tr.stdin.take().unwrap().write_all(&secret).unwrap();
+        assert!(tr.wait().unwrap().success());
+        (path, secret)
+    }
+
+    /// Whether the midst of a secret is somewhere in this process; allocators write over the ends
+    /// of what is given back.
+    fn is_in_memory(secret: &[u8]) -> bool {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let memory = File::open("/proc/self/mem").unwrap();
+        let written = maps.lines().filter(|line| line.contains(" rw-p "));
+        let mut regions = written.filter_map(|line| {
+            let (from, to) = line.split(' ').next()?.split_once('-')?;
+            Some([from, to].map(|it| u64::from_str_radix(it, 16).unwrap()))
+        });
+        let is_it = |bytes: &[u8]| {
+            let found = bytes.iter().map(|byte| turned(*byte));
+            found.eq(secret[40..64].iter().copied())
+        };
+        regions.any(|[from, to]| {
+            // What is found here must not be found again later.
+            let mut bytes = Zeroizing::new(vec![0; (to - from) as usize]);
+            let there = memory.read_exact_at(&mut bytes, from).is_ok();
+            there && bytes.windows(24).any(is_it)
+        })
+    }
+
+    #[test]
+    fn nothing_of_tokens_and_secrets_stays_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let [token, secret, key] = [("token", ""), ("secret", ""), ("key", "whsec_")]
+            .map(|(name, begins)| secret_file(folder.path(), name, begins));
+        let api = ApiConfig {
+            admin_token: Some(token.0),
+            ..ApiConfig::default()
+        };
+        let mut webhook = ops(key.0);
+        webhook.kind = NotifyKind::Webhook;
+
+        let read = Secrets::load(&api, &[ops(secret.0), webhook]).unwrap();
+        assert_eq!(read.secrets.notes(), [""; 0]);
+        assert!(!is_in_memory(&token.1), "of a token its hash is kept");
+        assert!(!is_in_memory(&key.1), "a key is kept as it is used");
+        assert!(is_in_memory(&secret.1), "that is what is sent");
+
+        drop(read);
+        assert!(!is_in_memory(&secret.1));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Why a path carries what it carries, in plain words.
 
+#[cfg(test)]
+mod book;
 mod flow;
 mod reserve;
 mod sharing;

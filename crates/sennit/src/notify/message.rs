@@ -1,12 +1,16 @@
 //! What is sent to whom.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use aws_lc_rs::hmac;
-use axum::http::{Request, Uri};
+use axum::http::{HeaderValue, Request, Uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use super::{NotifyError, read_secret};
 use crate::{
@@ -29,7 +33,7 @@ pub(super) struct Target {
     /// Of a webhook.
     key: Option<hmac::Key>,
     /// Of the others.
-    token: Option<String>,
+    token: Option<Token>,
     /// Of the file with either.
     pub(super) print: Option<Print>,
 }
@@ -46,7 +50,11 @@ impl Target {
                 let bad = || NotifyError::BadKey { path: path.into() };
                 key = Some(read_key(&text).ok_or_else(bad)?);
             }
-            (_, secret) => token = secret.map(|(_, (text, _))| text),
+            (_, Some((path, (text, _)))) => {
+                let bad = || NotifyError::BadToken { path: path.into() };
+                token = Some(Token::of(text).ok_or_else(bad)?);
+            }
+            (_, None) => {}
         }
         Ok(Self {
             name: config.name.clone(),
@@ -62,7 +70,7 @@ impl Target {
     pub(super) fn request(&self, record: &Record, now: SystemTime) -> Request<String> {
         let mut request = Request::post(self.url.clone());
         if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
+            request = request.header("authorization", token.header());
         }
         let request = match self.kind {
             NotifyKind::Webhook => {
@@ -100,9 +108,35 @@ impl Target {
     }
 }
 
+/// What is sent to show who tells. It is wiped from memory when it is dropped.
+struct Token(Zeroizing<String>);
+
+impl Token {
+    /// One line of what a header may have.
+    fn of(text: Zeroizing<String>) -> Option<Self> {
+        let legal = !text.contains(|c: char| c.is_whitespace() || c.is_control());
+        (legal && !text.is_empty()).then(|| Self(text))
+    }
+
+    /// A header that `Debug` does not show.
+    fn header(&self) -> HeaderValue {
+        let text = Zeroizing::new(format!("Bearer {}", *self.0));
+        let mut value =
+            HeaderValue::from_bytes(text.as_bytes()).expect("it has no control characters");
+        value.set_sensitive(true);
+        value
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
 /// `whsec_` and the key in base64.
 fn read_key(text: &str) -> Option<hmac::Key> {
-    let key = STANDARD.decode(text.strip_prefix("whsec_")?).ok()?;
+    let key = Zeroizing::new(STANDARD.decode(text.strip_prefix("whsec_")?).ok()?);
     (24..=64)
         .contains(&key.len())
         .then(|| hmac::Key::new(hmac::HMAC_SHA256, &key))
@@ -229,5 +263,20 @@ mod tests {
         ] {
             assert!(read_key(text).is_none(), "{text}");
         }
+    }
+
+    /// A file of two lines ended the thread that tells.
+    #[test]
+    fn a_token_is_one_line_and_is_shown_in_no_debug_text() {
+        let token = |text: &str| Token::of(Zeroizing::new(text.into()));
+        for text in ["", "tk_one\ntk_two", "tk one", "tk\0", "tk\u{7f}"] {
+            assert!(token(text).is_none(), "{text:?}");
+        }
+
+        let token = token("tk_hush").unwrap();
+
+        let header = token.header();
+        assert_eq!(header.as_bytes(), b"Bearer tk_hush");
+        assert_eq!(format!("{header:?} {token:?}"), "Sensitive Token(…)");
     }
 }

@@ -55,15 +55,12 @@ fn world_with_setpriv() -> Option<World> {
     World::with_two_links()
 }
 
-/// A command of this program with no more rights than the unit of a role gives to it, together with
-/// what the unit of a daemon with a user of its own has beside that.
+/// A command of this program with no more rights than the unit of a role gives to it.
 fn as_in_unit(world: &World, on: Role, role: &str) -> Command {
-    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-    let unit = format!("systemd/sennit-{role}.service");
-    let texts = [&unit, "own-user.conf"].map(|it| fs::read_to_string(units.join(it)).unwrap());
-    let sets = texts
-        .iter()
-        .flat_map(|text| text.lines())
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let unit = fs::read_to_string(units.join(format!("sennit-{role}.service"))).unwrap();
+    let sets = unit
+        .lines()
         .filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = sets.flat_map(|set| set.split_whitespace());
     let added = names.map(|name| name.replace("CAP_", ",+").to_lowercase());
@@ -73,7 +70,7 @@ fn as_in_unit(world: &World, on: Role, role: &str) -> Command {
     command
 }
 
-/// Starts a daemon as its unit does, but as that user.
+/// Starts a daemon as its unit does, but as the user of these tests.
 fn start_as_in_unit<'w>(world: &'w World, name: &str, role: &str, config: &str) -> Daemon<'w> {
     let on = if role == "hub" { Role::Hub } else { Role::Edge };
     let file = write_config(world, name, config);
@@ -254,16 +251,22 @@ fn a_token_of_roots_that_was_replaced_is_read_again_for_a_daemon_that_is_not_roo
     let named = format!("{}: read anew", token.display());
     assert!(said.contains(&named), "{said}");
 
+    let assert_refused = |words: &str| {
+        let mut reload = hub.host.command(SENNIT);
+        reload.args(["reload", "--control"]).arg(&hub.control);
+        let refused = run(&mut reload);
+        assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    };
     write("c", 0o644);
-    let mut reload = hub.host.command(SENNIT);
-    reload.args(["reload", "--control"]).arg(&hub.control);
-    let refused = run(&mut reload);
-    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("others may read it"),
-        "{}",
-        refused.stderr
-    );
+    assert_refused("others may read it");
+
+    write("c", 0o600);
+    let other = world.write("other", &"d".repeat(40));
+    fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+    let named = format!("{api}operate_token = 'file:{}'\n", other.display());
+    write_config(&world, "hub", &world.hub_config(&named));
+    assert_refused("restart the daemon");
 }
 
 #[test]
@@ -286,6 +289,75 @@ fn what_another_device_has_left_goes_with_the_rights_of_the_unit() {
     hub.wait_for_log(&["nothing is left of the earlier device"]);
     assert_eq!(hub.stop().code(), Some(0));
     assert_eq!(traces(world.host(Role::Hub)), before);
+}
+
+#[test]
+fn what_the_unit_runs_when_a_daemon_has_ended_finds_its_earlier_device_in_a_state_of_that_user() {
+    let Some(world) = world_with_setpriv() else {
+        return;
+    };
+    let before = traces(world.host(Role::Hub));
+    set_mode(&world, 0o711);
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let config = world.hub_config("");
+    let mut killed = start_as_in_unit(&world, "hub", "hub", &config);
+    killed.wait_until_up();
+    killed.kill();
+    let other = config.replace("device = 'hub'", "device = 'other'");
+    let file = write_config(&world, "hub", &other);
+
+    let mut cleanup = as_in_unit(&world, Role::Hub, "hub");
+    let cleaned = run(cleanup.args(["cleanup", "--config"]).arg(file));
+
+    assert_eq!(cleaned.code, Some(0), "{}", cleaned.stderr);
+    for device in ["other", "hub"] {
+        let words = format!("Nothing of {device} is left");
+        assert!(cleaned.stderr.contains(&words), "{}", cleaned.stderr);
+    }
+    assert_eq!(traces(world.host(Role::Hub)), before);
+}
+
+#[test]
+fn a_reload_with_the_rights_of_the_unit_opens_links_routes_and_classes() {
+    let Some(world) = world_with_setpriv() else {
+        return;
+    };
+    let before = traces(world.host(Role::Edge));
+    set_mode(&world, 0o711);
+    world.sennit("hub", &["hub", "init", "--name", "hub.example"]);
+    let hub = start_as_in_unit(&world, "hub", "hub", &world.hub_config(""));
+    hub.wait_until_up();
+    world.join("van");
+    let one = Edge {
+        links: &[("a", "wan-a", "")],
+        routes: &["10.200.0.0/16"],
+        ..Edge::default()
+    };
+    let mut van = start_as_in_unit(&world, "van", "edge", &world.edge_config(&one));
+    van.wait_until_up();
+
+    let more = Edge {
+        classes: "[[class]]\nname = 'calls'\nmatch = ['udp port 5060']\n[[class]]\nname = 'default'\n",
+        ..Edge::default()
+    };
+    let file = write_config(&world, "van", &world.edge_config(&more));
+    let mut reload = as_in_unit(&world, Role::Edge, "edge");
+    let reloaded = run(reload.args(["reload", "--config"]).arg(file));
+    assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+
+    van.wait_until_up();
+    let status = van.status();
+    assert_eq!(status.links.len(), 2);
+    assert!(
+        status.links.iter().all(|it| it.address.is_some()),
+        "{status:?}"
+    );
+    let out = van.host.exec(&["ip", "route", "get", "203.0.113.77"]);
+    let out = String::from_utf8(out.unwrap().stdout).unwrap();
+    assert!(out.contains("dev van"), "{out}");
+    assert_whose(&van);
+    assert_eq!(van.stop().code(), Some(0));
+    assert_eq!(traces(world.host(Role::Edge)), before);
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn scripts_are_scripts() {
     let mut scripts = vec![
         workspace().join("packaging/after-installation"),
         workspace().join("packaging/before-removal"),
+        workspace().join("packaging/make-user"),
     ];
     for folder in ["packaging/deb", "packaging/rpm"] {
         let found = fs::read_dir(workspace().join(folder)).unwrap();
@@ -179,6 +180,39 @@ fn a_daemon_is_started_for_as_long_as_it_takes() {
 }
 
 #[test]
+fn daemons_of_units_and_of_the_container_become_a_user_that_is_made_for_them() {
+    let read = |name: &str| fs::read_to_string(workspace().join("packaging").join(name)).unwrap();
+    let users = read("sysusers.d/sennit.conf");
+    let comment = r#""Sennit daemons""#;
+    assert!(
+        users.contains(&format!("\nu sennit - {comment}\n")),
+        "{users}"
+    );
+    // By which the user that was made is known when it goes.
+    assert!(read("make-user").contains(&format!("--comment {comment} sennit\n")));
+    assert!(read("deb/postrm").contains(":Sennit daemons:"));
+
+    for name in ["sennit-hub", "sennit-edge", "sennit-edge@"] {
+        let text = unit(&format!("{name}.service"));
+        let starts = |line: &&str| line.starts_with("ExecStart=");
+        let start = text.lines().find(starts).unwrap();
+        assert!(start.contains(" --user sennit "), "{name}: {start}");
+        for right in ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"] {
+            assert!(text.contains(right), "{name}: {right}");
+        }
+        // systemd would see to whose that is.
+        assert!(!text.contains("\nStateDirectory"), "{name}");
+        assert!(
+            text.contains("\nReadWritePaths=-/var/lib/sennit\n"),
+            "{name}"
+        );
+    }
+    let made = read("container/Containerfile");
+    assert!(made.contains("useradd ") && made.contains(r#""--user", "sennit""#));
+    assert!(read("container/compose.yaml").contains(", SETUID, SETGID, CHOWN]"));
+}
+
+#[test]
 fn systemd_takes_the_units_and_they_expose_little() {
     let root = tempfile::tempdir().unwrap();
     let (bin, folder) = (
@@ -204,7 +238,7 @@ fn systemd_takes_the_units_and_they_expose_little() {
         };
         let said = String::from_utf8_lossy(&verified.stderr);
         assert!(verified.status.success() && said.is_empty(), "{said}");
-        // What a daemon starts with counts, and not that it gives root up.
+        // What a daemon starts with counts, and not that it becomes another user.
         let exposed = Command::new("systemd-analyze")
             .args(["security", "--offline=yes", "--threshold=30", "--no-pager"])
             .arg(folder.join(name(&unit)))

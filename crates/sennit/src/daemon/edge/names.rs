@@ -22,7 +22,6 @@ use std::{
 
 use sennit_engine::{HubName, SocketId};
 use sennit_linux::{Draft, confine, inquiry};
-use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE, rdata::RData};
 
 pub(super) use self::host::{Resolver, resolvers};
 use super::{
@@ -32,6 +31,7 @@ use super::{
 use crate::{
     config::EdgeConfig,
     daemon::{at_once::at_once, mailbox::Slot},
+    dns,
     exit::Failure,
     remote::Remote,
 };
@@ -55,8 +55,6 @@ const NO_TUNNEL: Duration = Duration::from_secs(15);
 const TUNNEL: Duration = Duration::from_secs(3600);
 /// File of the state directory with the addresses that were found last.
 const KNOWN: &str = "hub-addresses.json";
-/// The largest answer that we are ready for (RFC 9715 §3).
-const ANSWER: usize = 1232;
 
 /// A name that is not found, beside others that are, is asked for as often as if there were no
 /// other, up to so many times: it may be that to which all tunnels are to move.
@@ -395,10 +393,7 @@ fn ids() -> Option<[u16; 2]> {
 
 /// Asks for both families.
 fn send_questions(sockets: &[UdpSocket], ids: [u16; 2], name: &str) {
-    for (id, family) in ids.into_iter().zip([TYPE::A, TYPE::AAAA]) {
-        let Some(question) = question(id, name, family) else {
-            continue;
-        };
+    for question in dns::questions(ids, name) {
         for socket in sockets {
             // One that cannot be asked does not answer either.
             let _ = socket.send(&question);
@@ -406,49 +401,14 @@ fn send_questions(sockets: &[UdpSocket], ids: [u16; 2], name: &str) {
     }
 }
 
-fn question(id: u16, name: &str, family: TYPE) -> Option<Vec<u8>> {
-    let mut packet = Packet::new_query(id);
-    packet.set_flags(PacketFlag::RECURSION_DESIRED);
-    let name = Name::new(name).ok()?;
-    packet
-        .questions
-        .push(Question::new(name, family.into(), CLASS::IN.into(), false));
-    packet.build_bytes_vec().ok()
-}
-
 /// The answers that have come: 0 for IPv4 or 1 for IPv6, and the addresses.
 fn answers(socket: &UdpSocket, ids: [u16; 2], name: &str) -> Vec<(usize, Vec<IpAddr>)> {
-    let mut buffer = [0; ANSWER];
+    let mut buffer = [0; dns::ANSWER];
     let mut all = Vec::new();
     while let Ok(length) = socket.recv(&mut buffer) {
-        all.extend(answer(&buffer[..length], ids, name));
+        all.extend(dns::answer(&buffer[..length], ids, name));
     }
     all
-}
-
-/// Reads an answer to one of our questions; names that do not exist have no addresses.
-fn answer(bytes: &[u8], ids: [u16; 2], name: &str) -> Option<(usize, Vec<IpAddr>)> {
-    let packet = Packet::parse(bytes).ok()?;
-    let family = ids.iter().position(|&id| id == packet.id())?;
-    let asked = packet.questions.first()?.qname.to_string();
-    let ours = packet.has_flags(PacketFlag::RESPONSE) && asked.eq_ignore_ascii_case(name);
-    let failed = !matches!(
-        packet.rcode(),
-        simple_dns::RCODE::NoError | simple_dns::RCODE::NameError
-    );
-    if !ours || failed {
-        return None;
-    }
-    let addresses = packet
-        .answers
-        .iter()
-        .filter_map(|record| match &record.rdata {
-            RData::A(a) if family == 0 => Some(IpAddr::from(a.address.to_be_bytes())),
-            RData::AAAA(aaaa) if family == 1 => Some(IpAddr::from(aaaa.address.to_be_bytes())),
-            _ => None,
-        });
-    let usable = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
-    Some((family, addresses.filter(usable).collect()))
 }
 
 fn read_known(file: &Path) -> BTreeMap<String, Vec<IpAddr>> {
@@ -464,11 +424,6 @@ fn write_known(file: &Path, known: &BTreeMap<String, Vec<IpAddr>>) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use simple_dns::{
-        ResourceRecord,
-        rdata::{A, CNAME},
-    };
-
     use super::*;
 
     const HUB: &str = "vpn.example.org";
@@ -486,38 +441,6 @@ mod tests {
             (paused(9, Some(TUNNEL)), paused(10, Some(TUNNEL))),
             (60, 600)
         );
-    }
-
-    /// What a resolver says to question `id`: an alias and the address of it.
-    fn reply(id: u16, asked: &str) -> Vec<u8> {
-        let mut packet = Packet::new_reply(id);
-        let name = |text| Name::new_unchecked(text);
-        let question = Question::new(name(asked), TYPE::A.into(), CLASS::IN.into(), false);
-        packet.questions.push(question);
-        let record = |owner, data| ResourceRecord::new(name(owner), CLASS::IN, 60, data);
-        let alias = RData::CNAME(CNAME(name("hub.example.net")));
-        packet.answers.push(record(asked, alias));
-        let address = RData::A(A {
-            address: u32::from_be_bytes([203, 0, 113, 10]),
-        });
-        packet.answers.push(record("hub.example.net", address));
-        packet.build_bytes_vec().unwrap()
-    }
-
-    #[test]
-    fn an_answer_gives_the_addresses_behind_an_alias() {
-        let found = answer(&reply(7, "VPN.example.org"), [7, 8], HUB);
-
-        assert_eq!(found, Some((0, vec!["203.0.113.10".parse().unwrap()])));
-    }
-
-    #[test]
-    fn what_was_not_asked_is_no_answer() {
-        assert_eq!(answer(&reply(9, HUB), [7, 8], HUB), None, "another number");
-        assert_eq!(answer(&reply(7, "evil.org"), [7, 8], HUB), None);
-        assert_eq!(answer(b"garbage", [7, 8], HUB), None);
-        let question = question(7, HUB, TYPE::A).unwrap();
-        assert_eq!(answer(&question, [7, 8], HUB), None, "our own question");
     }
 
     #[test]

@@ -215,7 +215,7 @@ fn queue(flow: &FlowStatus) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     use sennit_core::{Flows, PathSet, schedule::Striping};
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     /// A flow of 1000-byte packets, so many of them on each path within a second.
-    fn flow(packets: [u32; 2]) -> FlowStatus {
+    pub(in crate::daemon::why) fn flow(packets: [u32; 2]) -> FlowStatus {
         let mut packet = vec![0; 1000];
         packet[0] = 0x45;
         packet[2..4].copy_from_slice(&1000_u16.to_be_bytes());

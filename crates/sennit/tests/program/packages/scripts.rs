@@ -43,6 +43,7 @@ fn run_under_systemd(directory: &Path, command: &str) -> Option<Output> {
         .env("PATH", beside(directory))
         .env("AT", directory)
         .env("LOCAL", directory.join("local"))
+        .env("MAKE_USER", "true")
         .env("SENNIT", env!("CARGO_BIN_EXE_sennit"))
         .env("COMMAND", command)
         .env_remove("MAKEFLAGS")
@@ -100,6 +101,138 @@ fn an_upgrade_restarts_what_the_new_program_can_run_and_nothing_else() {
 }
 
 #[test]
+fn an_upgrade_leaves_running_what_could_not_start_as_the_user_of_its_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(folder.path(), 0o711);
+    write_program(
+        &at("systemctl"),
+        &SYSTEMCTL.replace("edge --config", "edge --user 7:8 --config"),
+    );
+    for (name, mode) in [("hub", 0o700), ("edge", 0o755), ("dock", 0o700)] {
+        let state = at(&format!("of-{name}"));
+        fs::create_dir(&state).unwrap();
+        set_mode(&state, mode);
+        let token = at(if name == "dock" {
+            "of-dock/token"
+        } else {
+            "token"
+        });
+        let (state, token) = (state.display(), token.display());
+        let of_role = match name {
+            "hub" => "[hub]\nlisten = ['127.0.0.1:443']\npool = ['10.200.0.0/16']",
+            _ => "[edge]\nhub = ['203.0.113.10:443']",
+        };
+        let links = if name == "hub" {
+            ""
+        } else {
+            "[[link]]\nname = 'lte'\ninterface = 'lo'\n"
+        };
+        let text =
+            format!("{of_role}\nstate = '{state}'\n{links}[api]\nread_token = 'file:{token}'\n");
+        fs::write(at(&format!("{name}.toml")), text).unwrap();
+    }
+
+    let upgrade = "packaging/after-installation upgrade";
+    let Some(ran) = run_under_systemd(folder.path(), upgrade) else {
+        return;
+    };
+
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let log = fs::read_to_string(at("log")).unwrap();
+    let restarts: Vec<&str> = log
+        .lines()
+        .filter(|line| line.starts_with("try-restart"))
+        .collect();
+    assert_eq!(restarts, ["try-restart sennit-hub.service"], "{said}");
+    for words in [
+        "of-edge is open to others",
+        "of-dock/token: move it out of",
+        "as user 7:8: mend that",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+/// Runs `make-user` for a host that is in this directory, and says whom that has then.
+fn make_user(host: &Path, found_first: &Path) -> String {
+    fs::create_dir_all(host.join("etc")).unwrap();
+    let script = "packaging/make-user";
+    let ran = Command::new("unshare")
+        .args(["--user", "--map-root-user", script])
+        .arg(host)
+        .env("PATH", beside(found_first))
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    fs::read_to_string(host.join("etc/passwd")).unwrap_or_default()
+}
+
+#[test]
+fn a_user_is_made_once_and_so_is_a_directory_for_states_which_stays_whose_it_is() {
+    let namespaces = Command::new("unshare")
+        .args(["--user", "--map-root-user", "true"])
+        .status();
+    if !namespaces.is_ok_and(|it| it.success()) {
+        return println!("SKIPPED: needs user namespaces");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (stand_in, host) = (folder.path().join("bin"), folder.path().join("host"));
+    fs::create_dir(&stand_in).unwrap();
+    // Of a real one the user has a number of its own choice.
+    let line = "sennit:x:998:998:Sennit daemons:/:/usr/sbin/nologin";
+    let script = format!("grep -q '^u sennit - ' && echo '{line}' >>\"${{1#--root=}}/etc/passwd\"");
+    write_program(&stand_in.join("systemd-sysusers"), &script);
+
+    assert_eq!(make_user(&host, &stand_in), format!("{line}\n"));
+
+    let state = host.join("var/lib/sennit");
+    let mode = || fs::metadata(&state).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o700);
+    fs::set_permissions(&state, Permissions::from_mode(0o750)).unwrap();
+    assert_eq!(
+        make_user(&host, &stand_in),
+        format!("{line}\n"),
+        "it is there"
+    );
+    assert_eq!(mode(), 0o750);
+}
+
+#[test]
+fn a_purge_takes_the_user_that_was_made_and_no_other_of_that_name() {
+    let purge = |comment: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        write_program(&folder.path().join("userdel"), r#"echo "$@" >>"$AT/log""#);
+        write_program(&folder.path().join("systemctl"), "");
+        let inside = r#"
+            for at in /etc /var/lib; do mount -t tmpfs none $at || exit 99; done
+            echo "sennit:x:998:998:$COMMENT:/:/usr/sbin/nologin" >/etc/passwd
+            mkdir -p /etc/sennit /var/lib/sennit/dock
+            packaging/deb/postrm purge && [ ! -e /etc/sennit ] && [ ! -e /var/lib/sennit ]"#;
+        write_program(
+            &folder.path().join("inside"),
+            &format!("COMMENT='{comment}'\n{inside}"),
+        );
+        let ran = run_under_systemd(
+            folder.path(),
+            folder.path().join("inside").to_str().unwrap(),
+        )?;
+        assert!(ran.status.success(), "{ran:?}");
+        Some(fs::read_to_string(folder.path().join("log")).unwrap_or_default())
+    };
+
+    let Some(of_ours) = purge("Sennit daemons") else {
+        return;
+    };
+    assert_eq!(of_ours, "sennit\n");
+    assert_eq!(purge("").unwrap(), "");
+}
+
+#[test]
 fn an_upgrade_restarts_also_what_does_not_fit_the_host_and_started_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     write_program(&folder.path().join("systemctl"), SYSTEMCTL);
@@ -150,6 +283,7 @@ fn what_make_installs_names_the_program_that_it_installs() {
     let said = String::from_utf8_lossy(&installed.stderr);
     assert!(installed.status.success(), "{said}");
     assert!(at("host/opt/sennit/bin/sennit").is_file() && at("host/etc/sennit").is_dir());
+    assert!(at("host/opt/sennit/lib/sysusers.d/sennit.conf").is_file());
     let mut units = 0;
     for unit in fs::read_dir(at("host/opt/sennit/lib/systemd/system")).unwrap() {
         let text = fs::read_to_string(unit.unwrap().path()).unwrap();
@@ -168,6 +302,7 @@ fn what_make_installed_goes_and_systemd_and_the_operator_are_told() {
     let there = [
         "opt/bin/sennit",
         "opt/lib/systemd/system/sennit-hub.service",
+        "opt/lib/sysusers.d/sennit.conf",
     ];
     for file in there {
         fs::create_dir_all(at(file).parent().unwrap()).unwrap();
