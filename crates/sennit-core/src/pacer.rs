@@ -11,9 +11,6 @@ const BURST: Duration = Duration::from_millis(1);
 /// What a path earns while it waits for credit is not lost to a host that wakes up late, up to
 /// this (docs/decisions/0016).
 const LATE: Duration = Duration::from_millis(32);
-/// What such a path has earned beyond a burst it keeps for this long: on a fast path it leaves in
-/// several rounds (docs/decisions/0015), of which each asks anew.
-const LATE_LASTS: Duration = Duration::from_millis(4);
 /// The bucket may hold at least this many packets, so that slow paths still send in small batches.
 const MIN_BURST_PACKETS: u64 = 4;
 /// A path that has used up its credit waits for this part of a burst before it sends again. Waking
@@ -25,8 +22,6 @@ const QUANTUM: f64 = 0.5;
 pub struct Pacer {
     credit: f64,
     updated: Instant,
-    /// When it last earned more than a burst while it waited for credit.
-    late: Option<Instant>,
 }
 
 impl Pacer {
@@ -35,7 +30,6 @@ impl Pacer {
         Self {
             credit: f64::MAX,
             updated: now,
-            late: None,
         }
     }
 
@@ -48,17 +42,12 @@ impl Pacer {
         self.updated = now;
         let burst = burst(rate, packet);
         let quantum = QUANTUM * burst;
-        let earned = self.credit + rate as f64 * elapsed.as_secs_f64();
-        if self.credit < quantum {
-            self.late = (earned > burst).then_some(now);
-        }
-        let lasts = |at: Instant| now.saturating_duration_since(at) < LATE_LASTS;
-        let most = if self.late.is_some_and(lasts) {
+        let most = if self.credit < quantum {
             burst.max(rate as f64 * LATE.as_secs_f64())
         } else {
             burst
         };
-        self.credit = earned.min(most);
+        self.credit = (self.credit + rate as f64 * elapsed.as_secs_f64()).min(most);
         if self.credit < quantum {
             0
         } else {
@@ -127,29 +116,6 @@ mod tests {
         pacer.spend(10_000);
         let late = start + Duration::from_millis(5);
         assert_eq!(pacer.credit(10_000_000, 1000, late), 50_000);
-    }
-
-    /// A round sends half a megabyte at most, and the next one asks again.
-    #[test]
-    fn what_a_late_host_makes_up_for_is_there_for_the_next_rounds_too() {
-        let start = Instant::now();
-        let (rate, packet) = (125_000_000, 1500);
-        let burst = 125_000;
-        let mut pacer = Pacer::new(start);
-        assert_eq!(pacer.credit(rate, packet, start), burst);
-        pacer.spend(burst);
-        let late = start + Duration::from_millis(10);
-        for left in [1_250_000, 738_000, 226_000] {
-            assert_eq!(pacer.credit(rate, packet, late), left);
-            pacer.spend(512_000);
-        }
-
-        let mut pacer = Pacer::new(start);
-        pacer.credit(rate, packet, start);
-        pacer.spend(burst);
-        assert_eq!(pacer.credit(rate, packet, late), 1_250_000);
-        // Nothing waited that long for it.
-        assert_eq!(pacer.credit(rate, packet, late + LATE_LASTS), burst);
     }
 
     #[test]

@@ -16,9 +16,6 @@ use crate::{codec::Codec, gate::SizeSource, path::number, pipe::Pipe};
 const PEER_ACTIVE_FOR: Duration = Duration::from_secs(1);
 /// How often an active end reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// How soon one is tried again for which no path had room: acknowledgements and the pacer make some
-/// all the time, and who asks meanwhile finds the paths full more often than not.
-const TRY_EVERY: Duration = Duration::from_millis(10);
 /// A change is reported this many times even by an idle end, as datagrams may be lost.
 const REPORTS_PER_CHANGE: u8 = 5;
 /// How often bad news of a path is repeated: the peer does not believe it for good.
@@ -76,11 +73,6 @@ impl Reports {
         self.next = self.next.min(now);
     }
 
-    /// A report was due for which no path had room.
-    fn put_off(&mut self, now: Instant) {
-        self.next = now + TRY_EVERY;
-    }
-
     /// Bad news are not new, and told again now and then; more often if `hurries`.
     pub(super) fn repeat(&mut self, hurries: bool, now: Instant) {
         let again = if hurries { REPORT_AGAIN } else { REPORT_IDLE };
@@ -134,9 +126,6 @@ impl Tunnel {
             }
         }
         if paths == PathSet::default() {
-            if self.round.views.iter().all(|view| view.budget == 0) {
-                self.reports.put_off(now);
-            }
             return None;
         }
         for index in paths.iter() {
@@ -206,23 +195,5 @@ impl Tunnel {
                 path.peer_shrunk = entry.shrunk;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// On a full path a quarter of them was never sent.
-    #[test]
-    fn a_report_for_which_no_path_had_room_is_due_again_soon_and_not_at_once() {
-        let now = Instant::now();
-        let mut reports = Reports::new(now);
-        reports.next = now + REPORT_EVERY;
-        reports.put_off(now);
-        let again = reports.poll_timeout(true).expect("templates are owed");
-        assert!(again > now, "it would be asked without end");
-        assert!(again <= now + REPORT_EVERY / 10);
-        assert_eq!(reports.poll_timeout(false), None, "packets bring it up");
     }
 }

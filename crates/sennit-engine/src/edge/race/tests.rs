@@ -75,6 +75,18 @@ fn the_first_handshake_that_nobody_answers_is_kept_beside_those_after_it() {
 }
 
 #[test]
+fn what_is_to_begin_anew_is_older_than_the_wait_before_the_next_attempt_and_not_late() {
+    let now = Instant::now();
+    let mut dial = race(&[LTE, DSL], now);
+    assert!(dial.is_kept_late(to(DSL, Exchange::Usual)));
+    assert!(dial.take_old(|_, _| true, now + RETRY / 2).is_empty());
+    assert!(dial.take_old(|link, _| link == DSL, now + RETRY).is_empty());
+    assert_eq!(dial.take_old(|_, _| true, now + RETRY), [ConnId(1)]);
+    assert!(!dial.is_tried(LTE));
+    assert_eq!(dial.tries().count(), 1, "the late one goes on");
+}
+
+#[test]
 fn a_handshake_is_not_hoped_for_for_ever() {
     let now = Instant::now();
     let mut dial = race(&[LTE, DSL], now);
