@@ -24,6 +24,7 @@ pub fn plan(data: &[u8]) {
         listen: None,
         token: None,
         most_seconds: MOST,
+        most_rate: None,
         most_clients: 4,
         perf: false,
         stack: StackName::Sennit,

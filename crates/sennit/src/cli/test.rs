@@ -13,11 +13,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use sennit_core::Congestion;
 use sennit_fec::Fec;
+use sennit_packet::Bitrate;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::output;
 use super::values;
+use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::loadtest::client::{self, TestError};
 use crate::loadtest::gate::Gate;
@@ -66,6 +68,10 @@ struct ServerArgs {
     /// The longest test that a client may plan, in seconds
     #[arg(long, value_name = "S", default_value = "300", value_parser = values::seconds)]
     max_duration: Duration,
+    /// The most payload of one client in each direction, like 500kbit or 50Mbit: clients must
+    /// say --rate then, and cannot send --requests [default: all there is room for]
+    #[arg(long, value_name = "RATE", conflicts_with = "perf", value_parser = config::rate)]
+    max_rate: Option<Bitrate>,
     /// Clients at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     max_clients: u16,
@@ -248,6 +254,7 @@ fn serve(args: &ServerArgs) -> Result<Exit, Failure> {
         listen: args.listen,
         token: args.token.clone(),
         most_seconds: args.max_duration,
+        most_rate: args.max_rate,
         most_clients: args.max_clients.into(),
         perf: args.perf,
         stack: args.stack,

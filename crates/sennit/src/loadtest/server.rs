@@ -20,6 +20,7 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use sennit_core::Congestion;
 use sennit_engine::{BareConfig, BareEvent, ConnId, Stream};
+use sennit_packet::Bitrate;
 
 use limits::MOST_CONNECTIONS;
 use session::{Session, network_of};
@@ -59,6 +60,8 @@ pub struct Options {
     pub token: Option<String>,
     /// The longest load.
     pub most_seconds: Duration,
+    /// Payload of one client in each direction; `None`: all there is room for.
+    pub most_rate: Option<Bitrate>,
     /// Clients at once.
     pub most_clients: usize,
     /// Whether clients of other stacks are served too, by the protocol that they have for it.
@@ -521,6 +524,7 @@ mod tests {
             listen: None,
             token: None,
             most_seconds: Duration::from_secs(300),
+            most_rate: None,
             most_clients,
             perf: false,
             stack: StackName::Sennit,

@@ -167,6 +167,7 @@ fn follow(
         listen: None,
         token: None,
         most_seconds: Duration::from_secs(3600),
+        most_rate: None,
         most_clients: 1,
         perf: ends.perf,
         stack: ends.server,

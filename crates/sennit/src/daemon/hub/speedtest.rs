@@ -35,6 +35,7 @@ pub(super) fn start(config: &HubConfig, lifeline: Lifeline) -> Result<(), Failur
         listen: Some(listen),
         token: None,
         most_seconds: LONGEST,
+        most_rate: None,
         most_clients: MOST_CLIENTS,
         perf: false,
         stack: StackName::Sennit,

@@ -52,6 +52,7 @@ impl Options {
             return Err(format!("a message has {least} to {most} bytes"));
         }
         self.allow_code(plan)?;
+        self.allow_rate(plan)?;
         let asks = plan.requests.as_ref();
         if asks.is_some_and(|asks| asks.answer_bytes > LONGEST) {
             return Err(format!("an answer has at most {LONGEST} bytes"));
@@ -98,6 +99,30 @@ impl Options {
         }
         Ok(())
     }
+
+    /// A client is held to the rate that it plans by the end that sends; to how often it may ask by
+    /// nobody.
+    fn allow_rate(&self, plan: &Plan) -> Result<(), String> {
+        let Some(most) = self.most_rate else {
+            return Ok(());
+        };
+        let most = most.as_bps() as f64;
+        let mbit = most / 1e6;
+        if plan.requests.is_some() {
+            return Err(format!(
+                "a test has at most {mbit} Mbit/s here, and nothing holds requests to a rate: \
+                 leave out --requests and --responsiveness"
+            ));
+        }
+        let loads = plan.up || plan.down;
+        match plan.rate_bits_per_second {
+            Some(rate) if rate <= most => Ok(()),
+            None if !loads => Ok(()),
+            Some(_) | None => Err(format!(
+                "a test has at most {mbit} Mbit/s here: say --rate {mbit}Mbit"
+            )),
+        }
+    }
 }
 
 /// That a test would last longer than a server allows, and what to say instead.
@@ -124,14 +149,17 @@ fn too_long(plan: &Plan, most: f64) -> String {
 mod tests {
     use std::time::Duration;
 
+    use sennit_packet::Bitrate;
+
     use super::*;
-    use crate::loadtest::stack::StackName;
+    use crate::loadtest::{requests::Requests, stack::StackName};
 
     fn options() -> Options {
         Options {
             listen: None,
             token: None,
             most_seconds: Duration::from_secs(300),
+            most_rate: None,
             most_clients: 4,
             perf: false,
             stack: StackName::Sennit,
@@ -164,6 +192,36 @@ mod tests {
 
         assert!(refused.is_err_and(|why| why.contains("10000000 messages a second")));
         assert_eq!(options().allow(&messages(17, 1e9)), Ok(()));
+    }
+
+    #[test]
+    fn a_load_says_a_rate_where_there_is_a_limit() {
+        let slow = Options {
+            most_rate: Some(Bitrate::bps(2_500_000)),
+            ..options()
+        };
+        let all = Plan {
+            rate_bits_per_second: None,
+            ..messages(100, 1e6)
+        };
+        let asks = Plan {
+            requests: Some(Requests {
+                request_bytes: 100,
+                answer_bytes: 1000,
+                concurrency: 1,
+                per_second: Some(1.0),
+            }),
+            ..messages(100, 1e6)
+        };
+        assert_eq!(slow.allow(&messages(100, 2.5e6)), Ok(()));
+        assert_eq!(options().allow(&all), Ok(()));
+        for (plan, why) in [
+            (messages(100, 2.6e6), "say --rate 2.5Mbit"),
+            (all, "say --rate 2.5Mbit"),
+            (asks, "leave out --requests"),
+        ] {
+            assert!(slow.allow(&plan).is_err_and(|it| it.contains(why)), "{why}");
+        }
     }
 
     /// One that fits no packet would be refused by the stack for ever.

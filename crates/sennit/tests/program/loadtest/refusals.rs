@@ -90,7 +90,8 @@ fn a_server_that_cannot_listen_says_why() {
 
 #[test]
 fn a_token_a_pin_and_a_limit_are_kept() {
-    let server = Server::start(&["--token", "open sesame", "--max-duration", "2"]);
+    let limits = ["--max-duration", "2", "--max-rate", "20Mbit"];
+    let server = Server::start(&[&["--token", "open sesame"], &limits[..]].concat());
     let test = |args: &[&str]| {
         server
             .client(&["--duration", "0.3"])
@@ -116,11 +117,14 @@ fn a_token_a_pin_and_a_limit_are_kept() {
         1,
         "2 s at most here, and this one would last 3 s: say --duration 2",
     );
+    let fast = ["--token", "open sesame", "--duration", "1", "--rate", "30M"];
+    let output = server.client(&fast).output().unwrap();
+    assert_fails(&output, 1, "at most 20 Mbit/s here: say --rate 20Mbit");
     let bytes = ["--token", "open sesame", "--bytes", "1M"];
     let bytes = server.client(&bytes).args(["--warmup", "0.5"]).output();
     assert_fails(&bytes.unwrap(), 1, "say --duration 1.5 beside --bytes");
 
-    let right = [&known[..], &[server.fingerprint.as_str()]].concat();
+    let right = [&known[..], &[server.fingerprint.as_str(), "--rate", "20M"]].concat();
     assert!(report(&test(&right), 0).goodput_bits_per_second > 0.0);
 }
 
