@@ -16,6 +16,9 @@ use crate::{
 
 /// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call.
 const BULK: usize = 64 << 10;
+/// But not with packets of so many bytes at most: those are acknowledgements of a transfer the other
+/// way, which lose more by waiting for each other than by coming out of order.
+const SMALL: usize = 200;
 /// A flow with packets of this many bytes is a transfer too.
 pub const FULL: usize = 1150;
 /// A flow stays a transfer for this long when it sends less: over a longer path it may take some
@@ -100,14 +103,18 @@ impl Flow {
         }
         self.bytes += bytes;
         self.biggest = self.biggest.max(bytes);
-        if self.bytes >= BULK {
+        if self.is_bulk() {
             self.bulk = Some(now);
         }
         self.was_transfer || self.is_over()
     }
 
+    fn is_bulk(&self) -> bool {
+        self.bytes >= BULK && self.biggest > SMALL
+    }
+
     fn is_over(&self) -> bool {
-        self.bytes >= BULK || self.biggest >= FULL
+        self.is_bulk() || self.biggest >= FULL
     }
 }
 
@@ -154,6 +161,17 @@ mod tests {
         }
         let later = start + Duration::from_secs(10);
         assert!(!is_ordered(&mut numbering, (1, 100), later));
+    }
+
+    /// Where a path lost some of them, all waited for what was sent again.
+    #[test]
+    fn acknowledgements_of_a_fast_transfer_are_none_themselves() {
+        let start = Instant::now();
+        let mut numbering = Numbering::new(start);
+        let moments = || (0..5000).map(|step| start + Duration::from_micros(200) * step);
+        assert!(!moments().any(|now| is_ordered(&mut numbering, (1, 80), now)));
+        assert!(!numbering.is_bulk(1, start + Duration::from_secs(1)));
+        assert!(moments().any(|now| is_ordered(&mut numbering, (2, 300), now)));
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub(crate) trait Control: Debug + Send + Sync {
     fn in_slow_start(&self) -> bool {
         false
     }
+    /// Whether little is in flight on purpose, so that the least round trip shows.
+    fn empties(&self) -> bool {
+        false
+    }
     /// What it has chosen, if it chooses.
     fn choice(&self) -> Option<Choice> {
         None

@@ -148,6 +148,7 @@ impl Gate {
             .unwrap_or_else(PoisonError::into_inner) = self.sizes.source();
         let starts = self.control.in_slow_start();
         state.slow_start.store(starts, Relaxed);
+        state.empties.store(self.control.empties(), Relaxed);
         // What overflows while a controller looks for the path's limit must keep it from sending
         // more.
         let written_off = if starts {

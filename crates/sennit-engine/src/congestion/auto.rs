@@ -438,6 +438,10 @@ impl Control for Auto {
         self.control().in_slow_start()
     }
 
+    fn empties(&self) -> bool {
+        self.control().empties()
+    }
+
     fn choice(&self) -> Option<Choice> {
         let controller = match self.running {
             Running::Bbr3(_) => Congestion::Bbr3,

@@ -236,6 +236,10 @@ impl Control for Bbr {
         self.mode == Mode::Startup
     }
 
+    fn empties(&self) -> bool {
+        matches!(self.mode, Mode::ProbeRtt(_))
+    }
+
     fn clone_box(&self) -> Box<dyn Control> {
         Box::new(self.clone())
     }

@@ -437,6 +437,10 @@ impl Control for Bbr3 {
         self.mode == Mode::Startup
     }
 
+    fn empties(&self) -> bool {
+        matches!(self.mode, Mode::ProbeRtt(_))
+    }
+
     fn clone_box(&self) -> Box<dyn Control> {
         Box::new(self.clone())
     }

@@ -227,6 +227,10 @@ impl Control for Follow {
         Some(self.best.get())
     }
 
+    fn empties(&self) -> bool {
+        self.probe.is_some()
+    }
+
     fn held_up(&self) -> Duration {
         self.model.held_up()
     }

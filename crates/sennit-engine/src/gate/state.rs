@@ -29,6 +29,8 @@ pub(crate) struct GateState {
     /// The driver has no more for this path: until it has, samples of the rate are lower bounds.
     pub(super) limited: AtomicBool,
     pub(super) slow_start: AtomicBool,
+    /// Little is in flight on purpose.
+    pub(super) empties: AtomicBool,
     pub(super) known: AtomicBool,
     pub(super) srtt_micros: AtomicU64,
     pub(super) min_rtt_micros: AtomicU64,
@@ -158,6 +160,11 @@ impl GateState {
     /// Whether the controller has not yet found what the path carries.
     pub(crate) fn is_in_slow_start(&self) -> bool {
         self.slow_start.load(Relaxed)
+    }
+
+    /// Whether little is in flight on purpose, so that the least round trip shows.
+    pub(crate) fn empties(&self) -> bool {
+        self.empties.load(Relaxed)
     }
 
     /// Bytes per second at which the first packets arrived that left at once, or 0.

@@ -25,6 +25,9 @@ use crate::{
 /// A flow whose window CUBIC cuts by three tenths has a full path all the same if this part of a
 /// round trip stood here before (RFC 9438 §4.6). It delays that flow alone (docs/decisions/0011).
 const SPARE_ROUNDS: f64 = 0.4;
+/// On a long path a window takes many seconds to grow back, and the path may carry more before:
+/// there a whole round trip may stand but for this.
+const SHORT: Duration = Duration::from_millis(24);
 /// Where acknowledgements come in heaps, so does what they let go, inside as well: this many heaps
 /// may stand here.
 const HEAPS: u32 = 2;
@@ -47,6 +50,12 @@ const STARTING_FOR: Duration = Duration::from_millis(250);
 /// carries less that stands here, for this long at most. A drop would cost them what the link will
 /// carry a moment later.
 const MOVING_TARGET: Duration = Duration::from_millis(300);
+/// While little is in flight on a path so that its round trip shows, its flows do not know and go
+/// on: what they have under way stands here, for so many round trips with what stood before. A drop
+/// would tell all of them at once that a path is full which is emptied (docs/decisions/0011).
+const EMPTIED_ROUNDS: f64 = 1.5;
+/// What stood then has left so many round trips later.
+const DRAINED_ROUNDS: u32 = 2;
 
 /// More loss than this is no reason for packets to stand for longer.
 const MOST_LOSS: f64 = 0.3;
@@ -77,6 +86,8 @@ struct Outlook {
     leader: Duration,
     /// A path is in its startup.
     starts: bool,
+    /// A path is emptied on purpose.
+    empties: bool,
     /// How many paths are usable.
     usable: usize,
     /// How long transfers are held up at the far end because packets are sent again.
@@ -116,6 +127,8 @@ pub(super) struct Patience {
     narrow: Narrow,
     /// When a path last was in its startup.
     started: Option<Instant>,
+    /// When a path last was emptied.
+    emptied: Option<Instant>,
     /// Since when packets have been sent again all the time.
     repairs_since: Option<Instant>,
     /// How long these took when they last counted, and when.
@@ -125,7 +138,8 @@ pub(super) struct Patience {
 impl Patience {
     fn update(&mut self, outlook: &Outlook, now: Instant) -> Targets {
         let spare = outlook.round_trip.mul_f64(SPARE_ROUNDS);
-        let spare = spare.max(HEAPS * outlook.held_up);
+        let long = outlook.round_trip.saturating_sub(SHORT);
+        let spare = spare.max(long).max(HEAPS * outlook.held_up);
         let moving = outlook.fastest.mul_f64(outlook.best_to_now - 1.0);
         let mut target = TARGET.max(spare) + moving.min(MOVING_TARGET) + outlook.standing;
         target += self.repairs(outlook.repairs, now);
@@ -134,6 +148,12 @@ impl Patience {
         }
         if within(self.started, STARTING_FOR, now) {
             target = target.max(STARTING_TARGET).max(outlook.leader);
+        }
+        if outlook.empties {
+            self.emptied = Some(now);
+        }
+        if within(self.emptied, DRAINED_ROUNDS * outlook.slowest, now) {
+            target += outlook.slowest.mul_f64(EMPTIED_ROUNDS);
         }
         self.narrow.update(outlook.usable, now);
         let narrow = self.narrow.lasts(now);
@@ -335,6 +355,7 @@ impl Tunnel {
                 .find(|view| view.leads)
                 .map_or(Duration::ZERO, |view| view.srtt),
             starts: self.paths.iter().any(|path| path.gate.starts()),
+            empties: self.paths.iter().any(|path| path.gate.empties()),
             usable: views.iter().filter(|view| view.usable).count(),
             repairs: Duration::ZERO,
         }
@@ -416,6 +437,7 @@ mod tests {
         best_to_now: 1.0,
         leader: Duration::ZERO,
         starts: false,
+        empties: false,
         usable: 2,
         repairs: Duration::ZERO,
     };
@@ -430,6 +452,11 @@ mod tests {
         let millis = Duration::from_millis;
         assert_eq!(target(Outlook::default()), TARGET);
         assert_eq!(target(HOME), millis(16));
+        let long = Outlook {
+            round_trip: millis(100),
+            ..HOME
+        };
+        assert_eq!(target(long), millis(76));
         let late_hosts = Outlook {
             held_up: millis(20),
             ..HOME
@@ -483,6 +510,24 @@ mod tests {
         };
         assert_eq!(target(moves(3.0)), millis(16 + 80));
         assert_eq!(target(moves(100.0)), millis(16) + MOVING_TARGET);
+    }
+
+    #[test]
+    fn what_stands_while_a_path_is_emptied_is_no_sign_that_it_is_full() {
+        let millis = Duration::from_millis;
+        let start = Instant::now();
+        let mut patience = Patience::default();
+        let emptied = Outlook {
+            empties: true,
+            ..HOME
+        };
+        assert_eq!(patience.update(&emptied, start).target, millis(16 + 60));
+        let soon = start + millis(79);
+        assert_eq!(patience.update(&HOME, soon).target, millis(16 + 60));
+        assert_eq!(
+            patience.update(&HOME, start + millis(80)).target,
+            millis(16)
+        );
     }
 
     #[test]

@@ -136,6 +136,27 @@ fn another_satellite_is_no_congestion() {
     assert!(seen.ping(0.99) < MS * 300, "{:?}", seen.ping(0.99));
 }
 
+/// A window that fitted while a satellite was near and slow, cut once in each handover, took longer
+/// to grow than until the next: one flow had 0.6 of what it has without a tunnel, and four had that.
+#[test]
+fn flows_find_the_rate_of_a_wide_satellite_again() {
+    for streams in [1, 4] {
+        let link = "starlink@377*1.97/19".parse::<LinkSpec>().expect("a link");
+        let trial = Trial {
+            kind: Kind::Quic,
+            direction: Direction::Down,
+            streams,
+            warm_up: MS * 30_000,
+            span: MS * 15_000,
+            seed: 1,
+        };
+        let plain = trial.plain(&link, 0).expect("flows over a link");
+        let part = measure(&trial, &[link], &mut Vec::new()) / plain;
+        println!("{streams} flows: {part:.2} of plain");
+        assert!(part > 0.7, "{streams} flows: {part:.2}");
+    }
+}
+
 /// BBR took the longer round trip for a queue of its own, and sent less each round: 12 Mbit/s were
 /// left a minute later. And nobody waited any more for what is sent again.
 #[test]
