@@ -16,8 +16,8 @@ use crate::{
 
 /// A flow that sends this many bytes within [`WINDOW`] is a transfer: 2.6 Mbit/s, more than a call.
 const BULK: usize = 64 << 10;
-/// But not with packets of so many bytes at most: those are acknowledgements of a transfer the other
-/// way, which lose more by waiting for each other than by coming out of order.
+/// Unless all its packets have so few bytes: they are acknowledgements of a transfer the other way,
+/// which lose more by waiting for each other than by coming out of order.
 const SMALL: usize = 200;
 /// A flow with packets of this many bytes is a transfer too.
 pub const FULL: usize = 1150;

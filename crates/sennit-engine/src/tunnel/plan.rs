@@ -43,6 +43,9 @@ const NARROW_FOR: Duration = Duration::from_secs(15);
 /// While a path looks for what it carries, what waits for it is about to leave, and may stand for
 /// this long (docs/decisions/0011).
 const STARTING_TARGET: Duration = Duration::from_millis(100);
+/// On a long path for so many round trips: flows that start together send a multiple of a path's
+/// first window, and it doubles that once in each.
+const STARTING_ROUNDS: f64 = 2.5;
 /// When a path has found out what it carries, what senders had in flight beyond that stands here,
 /// and may for this much longer: they have just seen the delay.
 const STARTING_FOR: Duration = Duration::from_millis(250);
@@ -147,7 +150,8 @@ impl Patience {
             self.started = Some(now);
         }
         if within(self.started, STARTING_FOR, now) {
-            target = target.max(STARTING_TARGET).max(outlook.leader);
+            let rounds = outlook.slowest.mul_f64(STARTING_ROUNDS);
+            target = target.max(STARTING_TARGET.max(rounds)).max(outlook.leader);
         }
         if outlook.empties {
             self.emptied = Some(now);
@@ -510,6 +514,20 @@ mod tests {
         };
         assert_eq!(target(moves(3.0)), millis(16 + 80));
         assert_eq!(target(moves(100.0)), millis(16) + MOVING_TARGET);
+    }
+
+    /// Each of four was told to slow down while 32 kB waited.
+    #[test]
+    fn flows_that_start_together_on_a_long_path_may_wait_until_its_window_has_grown() {
+        let millis = Duration::from_millis;
+        let long = Outlook {
+            round_trip: millis(128),
+            fastest: millis(128),
+            slowest: millis(128),
+            starts: true,
+            ..HOME
+        };
+        assert_eq!(target(long), millis(320));
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod slender;
 mod slow;
 mod small_path;
 mod sorting;
+mod starting;
 mod status;
 mod thin;
 mod trouble;

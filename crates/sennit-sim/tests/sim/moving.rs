@@ -137,7 +137,7 @@ fn another_satellite_is_no_congestion() {
 }
 
 /// A window that fitted while a satellite was near and slow, cut once in each handover, took longer
-/// to grow than until the next: one flow had 0.6 of what it has without a tunnel, and four had that.
+/// to grow than until the next: one flow, or four, had 0.6 of what they have without a tunnel.
 #[test]
 fn flows_find_the_rate_of_a_wide_satellite_again() {
     for streams in [1, 4] {
