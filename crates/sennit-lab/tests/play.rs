@@ -609,11 +609,11 @@ fn over_a_veth(kind: &str, uso: bool) -> String {
         [[step]]
         name = \"packets up\"
         seconds = 2
-        traffic = [{{ kind = \"packets\", loss_percent = 20, {up} }}]
+        traffic = [{{ kind = \"packets\", loss_percent = 49, {up} }}]
         [[step]]
         name = \"packets down\"
         seconds = 2
-        traffic = [{{ kind = \"packets\", loss_percent = 20, from = \"edge\", to = \"hub\" }}]
+        traffic = [{{ kind = \"packets\", loss_percent = 49, from = \"edge\", to = \"hub\" }}]
         [[step]]
         name = \"nothing\"
         seconds = 1
